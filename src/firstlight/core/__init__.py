@@ -1,0 +1,1 @@
+"""Requests, plans, reasons and timings: the values that cross module borders. Pure Python."""

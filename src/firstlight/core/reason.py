@@ -1,0 +1,61 @@
+"""Why a batch ran as it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Which runner a batch goes to."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Mode(StrEnum):
+    """How a batch ran."""
+
+    GRAPH = "graph"
+    EAGER = "eager"
+
+
+class Reason(StrEnum):
+    """Why a batch ran eager; ``CAPTURED`` is the one that did not."""
+
+    CAPTURED = "captured"
+    GRAPHS_OFF = "graphs_off"
+    NO_BUCKET = "no_bucket"
+    PADDING_COST = "padding_cost"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    CONTEXT_TOO_LONG = "context_too_long"
+    NOT_CAPTURED = "not_captured"
+    CAPTURE_FAILED = "capture_failed"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How one batch will run; made once, carried to the step, counted, reported.
+
+    Attributes:
+        bucket: rows of the graph that replays, or None for eager.
+        tokens: live rows of the batch.
+        reason: ``Reason.CAPTURED`` for a replay, else the first rule that refused.
+        detail: one sentence with the numbers of that rule.
+    """
+
+    phase: Phase
+    bucket: int | None
+    tokens: int
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.EAGER if self.bucket is None else Mode.GRAPH
+
+    @property
+    def padded(self) -> int:
+        """Rows that the step computes, padding included."""
+        return self.tokens if self.bucket is None else self.bucket

@@ -1,0 +1,100 @@
+"""How the next token is chosen and when generation ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firstlight.errors import RequestError
+
+
+def _require(ok: bool, name: str, value: object, accepted: str) -> None:
+    if not ok:
+        raise RequestError(f"{name} = {value!r}; accepted: {accepted}")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling and stopping of one request.
+
+    Attributes:
+        temperature: 0 is greedy; otherwise logits are divided by it.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: keep the smallest set of tokens whose probability reaches this.
+        min_p: keep tokens at least this fraction as likely as the most likely one.
+        repetition_penalty: divides (multiplies, if negative) logits of seen tokens; 1 is off.
+        presence_penalty, frequency_penalty: subtracted once, or per occurrence, from generated
+            tokens' logits (OpenAI's definition).
+        max_tokens: tokens to generate at most; None means up to the context's end.
+        min_tokens: no end token before this many.
+        stop: strings that end the text; the match itself is not returned.
+        stop_token_ids: further token ids that end it.
+        ignore_eos: go on after the model's own end tokens.
+        seed: makes this request's draws repeatable, whatever else is in the batch.
+        logprobs: report this many alternatives per token (0: only the chosen one); None is off.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    max_tokens: int | None = 256
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    seed: int | None = None
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        self._check_distribution()
+        self._check_limits()
+
+    def _check_distribution(self) -> None:
+        for name, low, high in (
+            ("temperature", 0.0, 100.0),
+            ("top_p", 0.0, 1.0),
+            ("min_p", 0.0, 1.0),
+            ("repetition_penalty", 0.0, 100.0),
+            ("presence_penalty", -2.0, 2.0),
+            ("frequency_penalty", -2.0, 2.0),
+        ):
+            value = getattr(self, name)
+            ok = _number(value) and low <= value <= high
+            if name in ("top_p", "repetition_penalty"):
+                ok = ok and value > 0
+            edge = "above" if name in ("top_p", "repetition_penalty") else "from"
+            _require(ok, name, value, f"a number {edge} {low:g} to {high:g}")
+        _require(_is_count(self.top_k), "top_k", self.top_k, "an int from 0 (0 keeps all)")
+
+    def _check_limits(self) -> None:
+        ok = self.max_tokens is None or (_is_count(self.max_tokens) and self.max_tokens > 0)
+        _require(ok, "max_tokens", self.max_tokens, "an int from 1, or None")
+        _require(_is_count(self.min_tokens), "min_tokens", self.min_tokens, "an int from 0")
+        ok = self.max_tokens is None or self.min_tokens <= self.max_tokens
+        _require(ok, "min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})")
+        ok = self.logprobs is None or (_is_count(self.logprobs) and self.logprobs <= 20)
+        _require(ok, "logprobs", self.logprobs, "an int from 0 to 20, or None")
+        ok = self.seed is None or (isinstance(self.seed, int) and not isinstance(self.seed, bool))
+        _require(ok, "seed", self.seed, "an int, or None")
+        ok = all(isinstance(s, str) and s for s in self.stop)
+        _require(ok, "stop", self.stop, "non-empty strings")
+        ok = all(_is_count(t) for t in self.stop_token_ids)
+        _require(ok, "stop_token_ids", self.stop_token_ids, "token ids")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,87 @@
+"""Every exception that firstlight raises on purpose.
+
+::
+
+    FirstlightError
+    ├── ConfigError                a field of the configuration, or two that do not go together
+    ├── ContractError              what a model declares about its inputs is wrong
+    │   └── ProbeError             ... or is not what the model really writes
+    ├── ModelLoadError             a checkpoint cannot be loaded
+    │   └── UnknownArchitectureError
+    ├── RequestError               one request cannot be served; the others go on
+    │   └── MediaError             ... because of a picture it brought
+    ├── CapacityError              memory for the request is not there now
+    ├── SlotError                  a static buffer was declared or written wrongly
+    └── CaptureError               a body cannot be captured; names the op and the source line
+        ├── HostReadError          it reads a tensor's value on the host
+        ├── DynamicShapeError      the shape of a result depends on data
+        └── UnownedTensorError     it touches memory that nobody keeps alive
+"""
+
+from __future__ import annotations
+
+
+class FirstlightError(Exception):
+    """Base of all errors that a user of firstlight may want to catch."""
+
+
+class ConfigError(FirstlightError):
+    """A configuration field is out of range, or two fields contradict each other."""
+
+
+class ContractError(FirstlightError):
+    """A model's declaration of its inputs is malformed."""
+
+
+class ProbeError(ContractError):
+    """The declared width is not the width that the model's own merge writes."""
+
+
+class ModelLoadError(FirstlightError):
+    """A checkpoint is missing, incomplete or of a kind that cannot be loaded."""
+
+
+class UnknownArchitectureError(ModelLoadError):
+    """No adapter knows this architecture."""
+
+
+class RequestError(FirstlightError):
+    """One request is invalid; no other request is touched."""
+
+
+class MediaError(RequestError):
+    """A picture of a request cannot be read, decoded or encoded."""
+
+
+class CapacityError(FirstlightError):
+    """The memory that a request needs is not available now."""
+
+
+class SlotError(FirstlightError):
+    """A static buffer was declared, bound or written against its own rules."""
+
+
+class CaptureError(FirstlightError):
+    """A body cannot be captured.
+
+    Attributes:
+        op: name of the operation at fault, e.g. ``aten._local_scalar_dense``.
+        where: ``file:line`` of the model's code that called it, if known.
+    """
+
+    def __init__(self, message: str, *, op: str = "", where: str = "") -> None:
+        super().__init__(f"{message} ({op} at {where})" if op else message)
+        self.op = op
+        self.where = where
+
+
+class HostReadError(CaptureError):
+    """The body asks the device for a value while it is being captured."""
+
+
+class DynamicShapeError(CaptureError):
+    """The body calls an operation whose result shape depends on the data."""
+
+
+class UnownedTensorError(CaptureError):
+    """The body reads or writes a tensor that is no weight, slot, KV pool or own intermediate."""
