@@ -1,0 +1,273 @@
+"""The engine's configuration: every field checked once, contradictions named, no torch.
+
+This is the only module that reads environment variables, and it reads three: ``FIRSTLIGHT_CACHE``,
+or else ``XDG_CACHE_HOME`` and ``HOME``, for :attr:`EngineConfig.cache_dir`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from firstlight.errors import ConfigError
+
+BUNDLED_MODEL = "firstlight-demo"
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+BACKENDS = ("auto", "tape", "eager")
+_BUCKETS = "ascending ints from 1, as a list or as text like '64,128,256'"
+
+
+def _about(
+    accepted: str,
+    doc: str,
+    check: Callable[[Any], bool],
+    parse: Callable[[Any], object] | None = None,
+) -> dict[str, object]:
+    """Metadata of a field: its check, its wording and its documentation stand in one place."""
+    return {"accepted": accepted, "doc": doc, "check": check, "parse": parse}
+
+
+def _setting(default: object, *about: Any) -> Any:
+    return field(default=default, metadata=_about(*about))
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_int(low: int, high: int | None = None) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return value >= low and (high is None or value <= high)
+
+    return check
+
+
+def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or check(value)
+
+
+def _is_one_of(*names: str) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and value in names
+
+
+def _is_ladder(value: object) -> bool:
+    if not isinstance(value, tuple) or not value or not all(map(_is_int(1), value)):
+        return False
+    return all(a < b for a, b in pairwise(value))
+
+
+def _parse_ladder(value: object) -> object:
+    """``'64, 128'`` or ``[64, 128]`` -> ``(64, 128)``; anything else is left for the check."""
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",")]
+        return tuple(int(p) for p in parts) if all(p.isdecimal() for p in parts) else value
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _parse_path(value: object) -> object:
+    return Path(value).expanduser() if isinstance(value, str) and value else value
+
+
+def cache_dir_from(environ: Mapping[str, str]) -> Path:
+    """The cache folder that the environment asks for; it need not exist yet."""
+    own = environ.get("FIRSTLIGHT_CACHE")
+    if own:
+        return Path(own).expanduser()
+    base = environ.get("XDG_CACHE_HOME")
+    # The XDG specification: a relative path there is invalid and is to be ignored.
+    if base and Path(base).is_absolute():
+        return Path(base) / "firstlight"
+    return Path(environ.get("HOME") or Path.home()) / ".cache" / "firstlight"
+
+
+def _default_cache_dir() -> Path:
+    return cache_dir_from(os.environ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything that is fixed when an engine starts.
+
+    Raises:
+        ConfigError: naming the field, its value and what is accepted, or both fields of a pair
+            that cannot go together.
+    """
+
+    model: str = _setting(
+        BUNDLED_MODEL,
+        "a folder in Hugging Face layout, a .gguf file, a hub name, or 'firstlight-demo'",
+        "Checkpoint to serve; `firstlight-demo` is the bundled one.",
+        lambda v: isinstance(v, str) and bool(v.strip()),
+        lambda v: str(v) if isinstance(v, Path) else v,
+    )
+    dtype: str = _setting(
+        "auto",
+        "'auto', 'float32', 'bfloat16' or 'float16'",
+        "Type of weights and activations. `auto` is bfloat16 on a CPU that computes in it, else "
+        "float32.",
+        _is_one_of(*DTYPES),
+    )
+    device: str = _setting("cpu", "'cpu'", "Where the model runs.", _is_one_of("cpu"))
+    eager: bool = _setting(
+        False, "True or False", "Capture nothing; run every step eager.", _is_bool
+    )
+    backend: str = _setting(
+        "auto",
+        "'auto', 'tape' or 'eager'",
+        "How a body is captured and replayed. `auto` is `tape` on a CPU.",
+        _is_one_of(*BACKENDS),
+    )
+    fuse: bool = _setting(
+        True,
+        "True or False",
+        "Swap modules of the decoder for equal faster ones before capture.",
+        _is_bool,
+    )
+    max_context: int | None = _setting(
+        None,
+        "an int from 2, or None for the model's own",
+        "Tokens of prompt and answer together that one request may have.",
+        _or_none(_is_int(2)),
+    )
+    max_num_seqs: int = _setting(
+        8, "an int from 1 to 1024", "Requests that run at the same time.", _is_int(1, 1024)
+    )
+    max_batch_tokens: int | None = _setting(
+        None,
+        "an int from 1, or None for the largest prefill bucket",
+        "Tokens of one prefill step; a longer prompt is prefilled in chunks.",
+        _or_none(_is_int(1)),
+    )
+    page_size: int = _setting(
+        16, "an int from 1 to 1024", "Tokens of one KV page.", _is_int(1, 1024)
+    )
+    kv_pages: int | None = _setting(
+        None,
+        "an int from 2 (page 0 is the sink), or None to derive it",
+        "Pages of the KV pool. Derived: enough for `max_num_seqs` full contexts, within "
+        "`kv_bytes`.",
+        _or_none(_is_int(2)),
+    )
+    kv_bytes: int = _setting(
+        1 << 30, "an int from 1", "Upper limit of the derived KV pool, in bytes.", _is_int(1)
+    )
+    prefill_buckets: tuple[int, ...] | None = _setting(
+        None,
+        f"{_BUCKETS}, or None for the default ladder",
+        "Token counts for which a prefill graph is captured.",
+        _or_none(_is_ladder),
+        _parse_ladder,
+    )
+    decode_buckets: tuple[int, ...] | None = _setting(
+        None,
+        f"{_BUCKETS}, or None for powers of two up to max_num_seqs",
+        "Request counts for which a decode graph is captured.",
+        _or_none(_is_ladder),
+        _parse_ladder,
+    )
+    max_prefill_bucket: int = _setting(
+        1024,
+        "an int from 1",
+        "Where the default prefill ladder ends; not used with `prefill_buckets`.",
+        _is_int(1),
+    )
+    threads: int | None = _setting(
+        None,
+        "an int from 1, or None for torch's own choice",
+        "CPU threads of one operation.",
+        _or_none(_is_int(1)),
+    )
+    seed: int = _setting(
+        0,
+        "an int from 0",
+        "Seed of the draws of requests that bring none of their own.",
+        _is_int(0),
+    )
+    trust_remote_code: bool = _setting(
+        False, "True or False", "Run Python code that a checkpoint brings along.", _is_bool
+    )
+    cache_dir: Path = field(
+        default_factory=_default_cache_dir,
+        metadata=_about(
+            "a path",
+            "Folder for what can be made again. Default: `FIRSTLIGHT_CACHE`, else "
+            "`$XDG_CACHE_HOME/firstlight`, else `~/.cache/firstlight`.",
+            lambda v: isinstance(v, Path),
+            _parse_path,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            _check_field(self, entry)
+        self._check_pairs()
+
+    @classmethod
+    def from_options(
+        cls, options: Mapping[str, object], environ: Mapping[str, str] | None = None
+    ) -> EngineConfig:
+        """A configuration from options as a command line or a caller's keywords give them.
+
+        Args:
+            options: field name -> value; None means "not given" and keeps the default.
+            environ: environment to read; None is the process's own.
+
+        Raises:
+            ConfigError: an unknown name (with a suggestion), or a value or pair that is refused.
+        """
+        known = [entry.name for entry in fields(cls)]
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in given:
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+                raise ConfigError(f"there is no setting {name!r}{hint}")
+        if environ is not None:
+            given.setdefault("cache_dir", cache_dir_from(environ))
+        return cls(**given)  # type: ignore[arg-type]
+
+    def _check_pairs(self) -> None:
+        if self.eager:
+            if self.backend == "tape":
+                _refuse_pair("eager", True, "backend", self.backend, "nothing is captured")
+            for name in ("prefill_buckets", "decode_buckets"):
+                if getattr(self, name) is not None:
+                    _refuse_pair("eager", True, name, getattr(self, name), "nothing is captured")
+        if self.decode_buckets and self.decode_buckets[-1] > self.max_num_seqs:
+            why = "a larger batch never runs"
+            _refuse_pair(
+                "decode_buckets", self.decode_buckets, "max_num_seqs", self.max_num_seqs, why
+            )
+        tokens = self.max_batch_tokens
+        if tokens and self.prefill_buckets and self.prefill_buckets[-1] > tokens:
+            why = "a larger step never runs"
+            _refuse_pair("prefill_buckets", self.prefill_buckets, "max_batch_tokens", tokens, why)
+        if self.kv_pages and self.max_context:
+            room = (self.kv_pages - 1) * self.page_size
+            if room < self.max_context:
+                why = f"pages of {self.page_size} beside the sink hold {room} tokens"
+                _refuse_pair("kv_pages", self.kv_pages, "max_context", self.max_context, why)
+
+
+def _check_field(config: EngineConfig, entry: Field[object]) -> None:
+    """Normalise one field, then check it; the configuration is frozen for everybody else."""
+    given = getattr(config, entry.name)
+    parse, accepted = entry.metadata["parse"], entry.metadata["accepted"]
+    value = given if parse is None else parse(given)
+    object.__setattr__(config, entry.name, value)
+    if entry.metadata["check"](value):
+        return
+    if entry.name == "device" and str(given).partition(":")[0] == "cuda":
+        raise ConfigError(f"device = {given!r} is not built yet; accepted: {accepted}")
+    raise ConfigError(f"{entry.name} = {given!r}; accepted: {accepted}")
+
+
+def _refuse_pair(first: str, a: object, second: str, b: object, why: str) -> None:
+    raise ConfigError(f"{first} = {a!r} and {second} = {b!r} contradict each other: {why}")

@@ -1,0 +1,134 @@
+"""The configuration checks each field once and names what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+from firstlight.config import EngineConfig, cache_dir_from
+from firstlight.errors import ConfigError
+
+_REFUSED: dict[str, list[object]] = {
+    "model": ["", "  ", 3],
+    "dtype": ["int8", None, "FLOAT32"],
+    "device": ["tpu", "cuda", "cuda:1"],
+    "eager": [1, "yes"],
+    "backend": ["cuda", ""],
+    "fuse": [0],
+    "max_context": [1, 0, 2.0, True],
+    "max_num_seqs": [0, 1025, "8"],
+    "max_batch_tokens": [0, -1],
+    "page_size": [0, 1025, 16.0],
+    "kv_pages": [1, 0],
+    "kv_bytes": [0],
+    "prefill_buckets": ["", "64,x", [64, 32], [64, 64], (0, 1), 64, [True, 2]],
+    "decode_buckets": ["1,,2", [2, 1]],
+    "max_prefill_bucket": [0, None],
+    "threads": [0, 1.5],
+    "seed": [-1, None],
+    "trust_remote_code": ["no"],
+    "cache_dir": [7, ""],
+}
+
+
+def _build(**options: object) -> EngineConfig:
+    return EngineConfig(**options)  # type: ignore[arg-type]
+
+
+def test_every_field_has_values_that_are_refused() -> None:
+    assert set(_REFUSED) == {entry.name for entry in fields(EngineConfig)}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in _REFUSED.items() for v in vs])
+def test_a_refused_value_is_named_with_its_field_and_what_is_accepted(
+    name: str, value: object
+) -> None:
+    accepted = next(e.metadata["accepted"] for e in fields(EngineConfig) if e.name == name)
+    with pytest.raises(ConfigError) as caught:
+        _build(**{name: value})
+    message = str(caught.value)
+    assert message.startswith(f"{name} = {value!r}")
+    assert message.endswith(f"accepted: {accepted}")
+
+
+def test_cuda_is_refused_as_not_built_yet() -> None:
+    with pytest.raises(ConfigError, match="device = 'cuda:0' is not built yet"):
+        _build(device="cuda:0")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"eager": True, "backend": "tape"},
+        {"eager": True, "prefill_buckets": (64,)},
+        {"eager": True, "decode_buckets": (1,)},
+        {"decode_buckets": (1, 16), "max_num_seqs": 8},
+        {"prefill_buckets": (64, 256), "max_batch_tokens": 128},
+        {"kv_pages": 4, "max_context": 100},
+    ],
+)
+def test_a_contradiction_names_both_fields_and_both_values(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="contradict each other") as caught:
+        _build(**options)
+    for name, value in options.items():
+        assert f"{name} = {value!r}" in str(caught.value)
+
+
+def test_pages_that_hold_the_context_exactly_are_accepted() -> None:
+    assert _build(kv_pages=8, page_size=16, max_context=112).kv_pages == 8
+
+
+@pytest.mark.parametrize("value", ["64,128,256", " 64, 128 ,256", [64, 128, 256], (64, 128, 256)])
+def test_buckets_are_read_from_text_or_lists(value: object) -> None:
+    assert _build(prefill_buckets=value).prefill_buckets == (64, 128, 256)
+
+
+def test_a_path_is_accepted_as_the_model() -> None:
+    assert _build(model=Path("/models/a")).model == "/models/a"
+
+
+def test_a_configuration_is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        EngineConfig().eager = True  # type: ignore[misc]
+
+
+def test_options_that_were_not_given_keep_their_defaults() -> None:
+    config = EngineConfig.from_options({"dtype": None, "page_size": 32}, {"HOME": "/home/a"})
+    assert (config.dtype, config.page_size) == ("auto", 32)
+
+
+def test_an_unknown_option_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="no setting 'max_contex'; did you mean 'max_context'"):
+        EngineConfig.from_options({"max_contex": 1})
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"FIRSTLIGHT_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/h"}, "/a"),
+        ({"XDG_CACHE_HOME": "/b", "HOME": "/h"}, "/b/firstlight"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/firstlight"),
+        ({"FIRSTLIGHT_CACHE": "", "HOME": "/h"}, "/h/.cache/firstlight"),
+    ],
+)
+def test_the_cache_folder_comes_from_the_environment(environ: dict[str, str], folder: str) -> None:
+    assert cache_dir_from(environ) == Path(folder)
+    assert EngineConfig.from_options({}, environ).cache_dir == Path(folder)
+
+
+def test_a_given_cache_folder_beats_the_environment() -> None:
+    config = EngineConfig.from_options({"cache_dir": "/c"}, {"FIRSTLIGHT_CACHE": "/a"})
+    assert config.cache_dir == Path("/c")
+
+
+def test_importing_the_configuration_does_not_import_torch() -> None:
+    code = "import sys, firstlight.config; sys.exit('torch' in sys.modules)"
+    source = str(Path(__file__).parents[1] / "src")
+    environ = os.environ | {"PYTHONPATH": source}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, check=False)
+    assert done.returncode == 0
