@@ -1,0 +1,10 @@
+"""Attention over paged memory: its metadata, the operation that graphs hold, its CPU kernel."""
+
+from __future__ import annotations
+
+from firstlight.attention.context import PagedAttention
+from firstlight.attention.cpu import attention_
+from firstlight.attention.metadata import RowsInMemory, attention_values
+from firstlight.attention.op import attention_op
+
+__all__ = ["PagedAttention", "RowsInMemory", "attention_", "attention_op", "attention_values"]

@@ -1,0 +1,62 @@
+"""The handle that a body's attention layers get: paged memory plus this batch's metadata slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firstlight.attention.cpu import NO_WINDOW
+from firstlight.attention.op import attention_op
+from firstlight.memory.pool import KVPool
+
+
+@dataclass(frozen=True, slots=True)
+class PagedAttention:
+    """Attention over a :class:`KVPool`; one instance per bucket, since the views are its length.
+
+    Attributes:
+        write_locations: int64 ``[T]``; page_table: int32 ``[B, max_pages]``;
+        attention_rows: int64 ``[B, 4]``: views of slots, see :mod:`firstlight.attention.metadata`.
+    """
+
+    pool: KVPool
+    write_locations: Tensor
+    page_table: Tensor
+    attention_rows: Tensor
+
+    def attend(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """Store the rows' keys and values and attend.
+
+        Args:
+            q: ``[T, heads, key_dim]``. k, v: ``[T, kv_heads, key_dim | value_dim]``.
+            window: positions a query sees back, itself included; None is all.
+
+        Returns:
+            ``[T, heads, value_dim]``, zero on rows that belong to no request.
+        """
+        out = torch.empty(*q.shape[:2], v.shape[2], dtype=q.dtype, device=q.device)
+        attention_op()(
+            q,
+            k,
+            v,
+            self.pool.keys[layer_index],
+            self.pool.values[layer_index],
+            self.write_locations,
+            self.page_table,
+            self.attention_rows,
+            out,
+            scale,
+            window or NO_WINDOW,
+        )
+        return out
