@@ -46,10 +46,3 @@ class Completion:
     timings: Timings
     logprobs: tuple[TokenLogprob, ...] | None = None
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """The next piece of a streamed answer; all pieces joined are ``Completion.text``."""
-
-    text: str
