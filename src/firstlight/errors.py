@@ -9,7 +9,8 @@
     ├── ModelLoadError             a checkpoint cannot be loaded
     │   └── UnknownArchitectureError
     ├── RequestError               one request cannot be served; the others go on
-    │   └── MediaError             ... because of a picture it brought
+    │   ├── MediaError             ... because of a picture it brought
+    │   └── LogitsError            ... because the model's logits for it are not finite
     ├── CapacityError              memory for the request is not there now
     ├── SlotError                  a static buffer was declared or written wrongly
     └── CaptureError               a body cannot be captured; names the op and the source line
@@ -51,6 +52,10 @@ class RequestError(FirstlightError):
 
 class MediaError(RequestError):
     """A picture of a request cannot be read, decoded or encoded."""
+
+
+class LogitsError(RequestError):
+    """The logits of a request hold no usable maximum: NaN, an infinity, or nothing allowed."""
 
 
 class CapacityError(FirstlightError):

@@ -1,0 +1,110 @@
+"""Filters that keep the likely tokens; what they drop becomes minus infinity.
+
+Each takes logits [B, V] float32 and one parameter per row, and leaves at least one token per row.
+Equal logits rank by token id, lowest first, so that a cut through a tie is the same every time.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# A nucleus usually lies within this many tokens; ranking only these is some 20 times cheaper than
+# sorting a vocabulary of 150,000. Rows whose nucleus is larger are sorted whole.
+_HEAD = 1024
+
+
+def top_k(logits: Tensor, k: Tensor) -> Tensor:
+    """Keep exactly the ``k`` most likely tokens (Fan et al. 2018, section 5.4).
+
+    Args:
+        logits: [B, V].
+        k: [B] int64; 0, or V and more, keeps all.
+    """
+    size = logits.shape[-1]
+    active = (k > 0) & (k < size)
+    if not bool(active.any()):
+        return logits
+    wanted = torch.where(active, k, size)
+    largest = int(k[active].max())
+    ranked = logits.topk(largest, dim=-1).values
+    edge = ranked.gather(-1, wanted.clamp(max=largest)[:, None] - 1)
+    above = logits > edge
+    tied = logits == edge
+    # Of the tokens that tie at the edge, the first ones fill what is left of k.
+    room = wanted[:, None] - above.sum(-1, keepdim=True)
+    keep = above | (tied & (tied.cumsum(-1) <= room))
+    return logits.masked_fill(~(keep | ~active[:, None]), -torch.inf)
+
+
+def top_p(logits: Tensor, p: Tensor) -> Tensor:
+    """Keep the smallest set of most likely tokens whose probability reaches ``p``.
+
+    Nucleus sampling (Holtzman et al. 2020, section 3.1). A token stays if the probability of those
+    ranked before it is below ``p``; so the first always stays.
+
+    Args:
+        logits: [B, V].
+        p: [B] in (0, 1]; 1 keeps all.
+    """
+    probs = logits.softmax(-1)
+    keep = torch.ones_like(logits, dtype=torch.bool)
+    rows = torch.nonzero(p < 1)[:, 0]
+    if not len(rows):
+        return logits
+    size = logits.shape[-1]
+    if size > 2 * _HEAD:
+        done = _nucleus_in_head(probs[rows], p[rows], keep, rows)
+        rows = rows[~done]
+    if len(rows):
+        order = probs[rows].sort(dim=-1, descending=True, stable=True)
+        keep[rows] = _scatter(_before(order.values) < p[rows][:, None], order.indices, size)
+    return logits.masked_fill(~keep, -torch.inf)
+
+
+def min_p(logits: Tensor, p: Tensor) -> Tensor:
+    """Keep tokens at least ``p`` times as likely as the likeliest (Nguyen et al. 2024, section 3).
+
+    Args:
+        logits: [B, V].
+        p: [B] in [0, 1]; 0 keeps all.
+    """
+    # A ratio of probabilities is a difference of logits: no softmax is needed.
+    edge = logits.amax(-1) + p.log()
+    return logits.masked_fill(logits < edge[:, None], -torch.inf)
+
+
+def rank(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The ``n`` largest of each row and their ids, in descending order, ties by lowest id.
+
+    Args:
+        values: [B, V]; a tie that straddles rank ``n`` is cut by the library, not by id.
+
+    Returns:
+        values [B, n], ids [B, n] int64.
+    """
+    found = values.topk(n, dim=-1)
+    by_id = found.indices.sort(dim=-1)
+    by_value = found.values.gather(-1, by_id.indices).sort(dim=-1, descending=True, stable=True)
+    return by_value.values, by_id.values.gather(-1, by_value.indices)
+
+
+def _before(ranked: Tensor) -> Tensor:
+    """Probability ranked before each place: [B, n] float64."""
+    ranked = ranked.double()
+    return ranked.cumsum(-1) - ranked
+
+
+def _scatter(keep: Tensor, ids: Tensor, size: int) -> Tensor:
+    return keep.new_zeros(keep.shape[0], size).scatter_(-1, ids, keep)
+
+
+def _nucleus_in_head(probs: Tensor, p: Tensor, keep: Tensor, rows: Tensor) -> Tensor:
+    """Settle the rows whose nucleus ends inside the head; [B] bool, true where that was so."""
+    values, ids = rank(probs, _HEAD)
+    before = _before(values)
+    # The cut must fall above the head's last value: a tie with it may go on outside the head.
+    last = values[:, -1:]
+    done = torch.where(values > last, values.double(), 0.0).sum(-1) >= p
+    keep[rows[done]] = _scatter(before < p[:, None], ids, probs.shape[-1])[done]
+    return done

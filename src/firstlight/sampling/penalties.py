@@ -1,0 +1,51 @@
+"""Penalties on tokens that occurred already, written into the logits in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+
+def repetition_penalty_(row: Tensor, seen: Iterable[int], penalty: float) -> None:
+    """Divide positive and multiply negative logits of ``seen`` tokens by ``penalty``.
+
+    The definition of CTRL (Keskar et al. 2019, section 4.1), with the split by sign that makes it a
+    penalty for negative logits too.
+
+    Args:
+        row: [V] float32, changed in place.
+        seen: token ids of prompt and output; ids outside the vocabulary are ignored.
+        penalty: above 1 discourages, below 1 encourages.
+    """
+    ids = _ids(row, seen)
+    scores = row[ids]
+    row[ids] = torch.where(scores < 0, scores * penalty, scores / penalty)
+
+
+def occurrence_penalties_(
+    row: Tensor, counts: Mapping[int, int], presence: float, frequency: float
+) -> None:
+    """Subtract ``presence + frequency * count`` from the logits of generated tokens.
+
+    OpenAI's definition: the prompt does not count.
+
+    Args:
+        row: [V] float32, changed in place.
+        counts: occurrences by token id; ids outside the vocabulary are ignored.
+    """
+    ids = _ids(row, counts)
+    times = torch.tensor([counts[i] for i in ids.tolist()], dtype=row.dtype, device=row.device)
+    row[ids] -= presence + frequency * times
+
+
+def suppress_(row: Tensor, ids: Iterable[int]) -> None:
+    """Make the tokens ``ids`` impossible. ``row`` [V] float32 is changed in place."""
+    row[_ids(row, ids)] = -torch.inf
+
+
+def _ids(row: Tensor, ids: Iterable[int]) -> Tensor:
+    size = row.shape[-1]
+    inside = [i for i in ids if 0 <= i < size]
+    return torch.tensor(inside, dtype=torch.int64).to(row.device)

@@ -1,0 +1,175 @@
+"""Chooses the next token of each request of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firstlight.errors import LogitsError
+from firstlight.sampling.filters import min_p, top_k, top_p
+from firstlight.sampling.logprobs import token_logprobs
+from firstlight.sampling.penalties import occurrence_penalties_, repetition_penalty_, suppress_
+from firstlight.sampling.state import SamplingState
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A chosen token.
+
+    Attributes:
+        logprob: of the token, under the model's raw distribution; None unless asked for.
+        top: ``(token id, logprob)`` of the likeliest tokens, as many as asked for.
+    """
+
+    token_id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Sampler:
+    """Samples a batch; requests do not influence each other.
+
+    Args:
+        generator: source of draws for requests without a seed; by default one seeded by the system.
+    """
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        if generator is None:
+            generator = torch.Generator()
+            generator.seed()
+        self._generator = generator
+
+    def sample(
+        self, logits: Tensor, states: Sequence[SamplingState]
+    ) -> list[Sampled | LogitsError]:
+        """The next token of each request.
+
+        Args:
+            logits: [B, V] float32, not changed.
+            states: B requests.
+
+        Returns:
+            Per request the token, or an error that concerns this request alone: its logits have no
+            finite maximum.
+        """
+        if all(_plain_greedy(state) for state in states):
+            return _greedy(logits)
+        adjusted = _adjust(logits, states)
+        chosen: list[Sampled | LogitsError] = _greedy(adjusted)
+        drawn = [i for i, s in enumerate(states) if not s.params.greedy and _is_token(chosen[i])]
+        if drawn:
+            tokens = self._draw(adjusted[drawn], [states[i] for i in drawn])
+            for i, token in zip(drawn, tokens, strict=True):
+                chosen[i] = Sampled(token)
+        _report_logprobs(logits, states, chosen)
+        return chosen
+
+    def _draw(self, logits: Tensor, states: Sequence[SamplingState]) -> list[int]:
+        """Draw from each row [n, V] by inverting its cumulative distribution.
+
+        One uniform number per row, from the request's own generator, decides; so the draw depends
+        on nothing else in the batch.
+        """
+        probs = _filter(logits, states).softmax(-1)
+        cumulative = probs.cumsum(-1, dtype=torch.float64)
+        uniform = torch.cat(
+            [
+                torch.rand(1, dtype=torch.float64, generator=s.generator or self._generator)
+                for s in states
+            ]
+        )
+        total = cumulative[:, -1:]
+        below_total = torch.nextafter(total, torch.zeros_like(total))
+        target = torch.minimum(uniform.to(total.device)[:, None] * total, below_total)
+        # right=True finds the first place that passes the target, whose probability is not zero.
+        places = torch.searchsorted(cumulative, target, right=True)[:, 0]
+        return [int(token) for token in places.tolist()]
+
+
+def _plain_greedy(state: SamplingState) -> bool:
+    params = state.params
+    return (
+        params.greedy
+        and params.logprobs is None
+        and params.repetition_penalty == 1
+        and params.presence_penalty == 0
+        and params.frequency_penalty == 0
+        and len(state.output_ids) >= params.min_tokens
+    )
+
+
+def _is_token(outcome: Sampled | LogitsError) -> bool:
+    return isinstance(outcome, Sampled)
+
+
+def _greedy(logits: Tensor) -> list[Sampled | LogitsError]:
+    """The lowest id of each row's maximum, in one pass that also finds NaN."""
+    values, ids = logits.max(dim=-1)  # a NaN wins; of equal values the first does
+    return [
+        Sampled(int(token)) if math.isfinite(value) else _not_finite(value)
+        for value, token in zip(values.tolist(), ids.tolist(), strict=True)
+    ]
+
+
+def _not_finite(value: float) -> LogitsError:
+    if value == -math.inf:
+        return LogitsError("no token is possible: every logit is minus infinity")
+    return LogitsError(f"the model's logits for this request hold {value}")
+
+
+def _adjust(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
+    """A copy of the logits with penalties and suppressed end tokens."""
+    adjusted = logits.clone()
+    for row, state in zip(adjusted, states, strict=True):
+        params = state.params
+        if params.repetition_penalty != 1:
+            repetition_penalty_(row, state.seen_ids(), params.repetition_penalty)
+        if params.presence_penalty or params.frequency_penalty:
+            occurrence_penalties_(
+                row, state.output_counts(), params.presence_penalty, params.frequency_penalty
+            )
+        if suppressed := state.suppressed_ids():
+            suppress_(row, suppressed)
+    return adjusted
+
+
+def _filter(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
+    """Temperature, top-k, top-p and min-p, each only if some row asks for it."""
+    params = [s.params for s in states]
+
+    def column(values: Sequence[float], dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.tensor(values, dtype=dtype).to(logits.device)
+
+    # Shifted by the maximum first, a tiny temperature cannot overflow.
+    shifted = logits - logits.amax(-1, keepdim=True)
+    tiny = torch.finfo(torch.float32).tiny
+    logits = shifted / column([max(p.temperature, tiny) for p in params])[:, None]
+    if any(p.top_k for p in params):
+        size = logits.shape[-1]
+        logits = top_k(logits, column([min(p.top_k, size) for p in params], torch.int64))
+    if any(p.top_p < 1 for p in params):
+        logits = top_p(logits, column([p.top_p for p in params], torch.float64))
+    if any(p.min_p for p in params):
+        logits = min_p(logits, column([p.min_p for p in params]))
+    return logits
+
+
+def _report_logprobs(
+    logits: Tensor, states: Sequence[SamplingState], chosen: list[Sampled | LogitsError]
+) -> None:
+    """Replace the tokens of requests that ask for log probabilities by ones that carry them."""
+    asked = [
+        (i, outcome.token_id, state.params.logprobs)
+        for i, (outcome, state) in enumerate(zip(chosen, states, strict=True))
+        if isinstance(outcome, Sampled) and state.params.logprobs is not None
+    ]
+    if not asked:
+        return
+    rows, tokens, wanted = zip(*asked, strict=True)
+    found = token_logprobs(logits[list(rows)], tokens, wanted)
+    for i, token, (logprob, top) in zip(rows, tokens, found, strict=True):
+        chosen[i] = Sampled(token, logprob, top)
