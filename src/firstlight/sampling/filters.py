@@ -29,11 +29,13 @@ def top_k(logits: Tensor, k: Tensor) -> Tensor:
     largest = int(k[active].max())
     ranked = logits.topk(largest, dim=-1).values
     edge = ranked.gather(-1, wanted.clamp(max=largest)[:, None] - 1)
-    above = logits > edge
-    tied = logits == edge
-    # Of the tokens that tie at the edge, the first ones fill what is left of k.
-    room = wanted[:, None] - above.sum(-1, keepdim=True)
-    keep = above | (tied & (tied.cumsum(-1) <= room))
+    keep = logits >= edge
+    spare = keep.sum(-1, keepdim=True) - wanted[:, None]
+    if bool((spare > 0)[active].any()):
+        # Of the tokens that tie at the edge, the last ones go.
+        tied = logits == edge
+        room = tied.sum(-1, keepdim=True) - spare
+        keep &= ~tied | (tied.cumsum(-1) <= room)
     return logits.masked_fill(~(keep | ~active[:, None]), -torch.inf)
 
 
@@ -47,11 +49,11 @@ def top_p(logits: Tensor, p: Tensor) -> Tensor:
         logits: [B, V].
         p: [B] in (0, 1]; 1 keeps all.
     """
-    probs = logits.softmax(-1)
-    keep = torch.ones_like(logits, dtype=torch.bool)
     rows = torch.nonzero(p < 1)[:, 0]
     if not len(rows):
         return logits
+    probs = logits.softmax(-1)
+    keep = torch.ones_like(logits, dtype=torch.bool)
     size = logits.shape[-1]
     if size > 2 * _HEAD:
         done = _nucleus_in_head(probs[rows], p[rows], keep, rows)
@@ -75,14 +77,17 @@ def min_p(logits: Tensor, p: Tensor) -> Tensor:
 
 
 def rank(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The ``n`` largest of each row and their ids, in descending order, ties by lowest id.
-
-    Args:
-        values: [B, V]; a tie that straddles rank ``n`` is cut by the library, not by id.
+    """The ``n`` largest of each row [B, V] and their ids, in descending order, ties by lowest id.
 
     Returns:
         values [B, n], ids [B, n] int64.
     """
+    # The library's topk cuts through a tie at rank n as it likes; so cut first.
+    return _largest(top_k(values, torch.full((len(values),), n, device=values.device)), n)
+
+
+def _largest(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Like ``rank``, but of a tie at rank ``n`` any members."""
     found = values.topk(n, dim=-1)
     by_id = found.indices.sort(dim=-1)
     by_value = found.values.gather(-1, by_id.indices).sort(dim=-1, descending=True, stable=True)
@@ -101,10 +106,9 @@ def _scatter(keep: Tensor, ids: Tensor, size: int) -> Tensor:
 
 def _nucleus_in_head(probs: Tensor, p: Tensor, keep: Tensor, rows: Tensor) -> Tensor:
     """Settle the rows whose nucleus ends inside the head; [B] bool, true where that was so."""
-    values, ids = rank(probs, _HEAD)
-    before = _before(values)
-    # The cut must fall above the head's last value: a tie with it may go on outside the head.
+    values, ids = _largest(probs, _HEAD)
+    # The cut must fall above the head's last value, with which tokens outside may tie.
     last = values[:, -1:]
     done = torch.where(values > last, values.double(), 0.0).sum(-1) >= p
-    keep[rows[done]] = _scatter(before < p[:, None], ids, probs.shape[-1])[done]
+    keep[rows[done]] = _scatter(_before(values) < p[:, None], ids, probs.shape[-1])[done]
     return done

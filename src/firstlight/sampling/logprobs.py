@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
 
+from firstlight.core.output import TokenLogprob
 from firstlight.sampling.filters import rank
 
 
 def token_logprobs(
     logits: Tensor, chosen: Sequence[int], wanted: Sequence[int]
-) -> list[tuple[float, tuple[tuple[int, float], ...]]]:
+) -> list[TokenLogprob]:
     """Log-softmax of the raw logits at the chosen and at the likeliest tokens.
 
     Raw means before penalties, temperature and filters: it is the model's own distribution, which
@@ -23,19 +25,16 @@ def token_logprobs(
         wanted: alternatives per row, 0 for none.
 
     Returns:
-        Per row the chosen token's logprob and ``(token id, logprob)`` of the alternatives,
-        likeliest first, ties by lowest id; tokens of probability zero are left out.
+        One per row; the alternatives likeliest first, ties by lowest id, tokens of probability zero
+        left out.
     """
     logprobs = logits.log_softmax(-1)
     most = min(max(wanted, default=0), logits.shape[-1])
     values, ids = rank(logprobs, most)
+    found = []
     rows = zip(logprobs, chosen, wanted, ids.tolist(), values.tolist(), strict=True)
-    return [
-        (
-            float(row[token]),
-            tuple(
-                (i, v) for i, v in zip(top[:n], top_values[:n], strict=True) if v > -float("inf")
-            ),
-        )
-        for row, token, n, top, top_values in rows
-    ]
+    for row, token, n, top_ids, top_values in rows:
+        pairs = zip(top_ids[:n], top_values[:n], strict=True)
+        top = tuple((i, v) for i, v in pairs if v > -math.inf)
+        found.append(TokenLogprob(token, float(row[token]), top))
+    return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from firstlight.core.output import TokenLogprob
 from firstlight.errors import LogitsError
 from firstlight.sampling.filters import min_p, top_k, top_p
 from firstlight.sampling.logprobs import token_logprobs
@@ -18,16 +19,17 @@ from firstlight.sampling.state import SamplingState
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A chosen token.
+    """A chosen token, or why there is none.
 
     Attributes:
-        logprob: of the token, under the model's raw distribution; None unless asked for.
-        top: ``(token id, logprob)`` of the likeliest tokens, as many as asked for.
+        token_id: -1 with an error.
+        logprob: under the model's raw distribution, with the rivals asked for; None unless asked.
+        error: the request's own; no other request of the batch is touched.
     """
 
     token_id: int
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+    logprob: TokenLogprob | None = None
+    error: LogitsError | None = None
 
 
 class Sampler:
@@ -43,9 +45,7 @@ class Sampler:
             generator.seed()
         self._generator = generator
 
-    def sample(
-        self, logits: Tensor, states: Sequence[SamplingState]
-    ) -> list[Sampled | LogitsError]:
+    def sample(self, logits: Tensor, states: Sequence[SamplingState]) -> list[Sampled]:
         """The next token of each request.
 
         Args:
@@ -59,8 +59,8 @@ class Sampler:
         if all(_plain_greedy(state) for state in states):
             return _greedy(logits)
         adjusted = _adjust(logits, states)
-        chosen: list[Sampled | LogitsError] = _greedy(adjusted)
-        drawn = [i for i, s in enumerate(states) if not s.params.greedy and _is_token(chosen[i])]
+        chosen = _greedy(adjusted)
+        drawn = [i for i, s in enumerate(states) if not s.params.greedy and chosen[i].error is None]
         if drawn:
             tokens = self._draw(adjusted[drawn], [states[i] for i in drawn])
             for i, token in zip(drawn, tokens, strict=True):
@@ -102,15 +102,11 @@ def _plain_greedy(state: SamplingState) -> bool:
     )
 
 
-def _is_token(outcome: Sampled | LogitsError) -> bool:
-    return isinstance(outcome, Sampled)
-
-
-def _greedy(logits: Tensor) -> list[Sampled | LogitsError]:
+def _greedy(logits: Tensor) -> list[Sampled]:
     """The lowest id of each row's maximum, in one pass that also finds NaN."""
     values, ids = logits.max(dim=-1)  # a NaN wins; of equal values the first does
     return [
-        Sampled(int(token)) if math.isfinite(value) else _not_finite(value)
+        Sampled(int(token)) if math.isfinite(value) else Sampled(-1, error=_not_finite(value))
         for value, token in zip(values.tolist(), ids.tolist(), strict=True)
     ]
 
@@ -159,17 +155,17 @@ def _filter(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
 
 
 def _report_logprobs(
-    logits: Tensor, states: Sequence[SamplingState], chosen: list[Sampled | LogitsError]
+    logits: Tensor, states: Sequence[SamplingState], chosen: list[Sampled]
 ) -> None:
     """Replace the tokens of requests that ask for log probabilities by ones that carry them."""
     asked = [
         (i, outcome.token_id, state.params.logprobs)
         for i, (outcome, state) in enumerate(zip(chosen, states, strict=True))
-        if isinstance(outcome, Sampled) and state.params.logprobs is not None
+        if outcome.error is None and state.params.logprobs is not None
     ]
     if not asked:
         return
     rows, tokens, wanted = zip(*asked, strict=True)
     found = token_logprobs(logits[list(rows)], tokens, wanted)
-    for i, token, (logprob, top) in zip(rows, tokens, found, strict=True):
-        chosen[i] = Sampled(token, logprob, top)
+    for i, logprob in zip(rows, found, strict=True):
+        chosen[i] = Sampled(logprob.token_id, logprob)

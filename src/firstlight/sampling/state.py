@@ -20,7 +20,7 @@ class SamplingState:
     Attributes:
         prompt_ids: the expanded prompt; only the repetition penalty reads it.
         output_ids: tokens generated so far.
-        eos_ids: the model's own end tokens.
+        eos_token_ids: the model's own end tokens.
         generator: source of this request's draws; by default one of its own if it has a seed. It
             moves by one draw per sampled token, so neighbours in a batch change nothing.
     """
@@ -28,7 +28,7 @@ class SamplingState:
     params: SamplingParams
     prompt_ids: Sequence[int] = ()
     output_ids: list[int] = field(default_factory=list)
-    eos_ids: Sequence[int] = ()
+    eos_token_ids: Sequence[int] = ()
     generator: torch.Generator | None = None
     _counts: Counter[int] = field(default_factory=Counter)
     _counted: int = 0
@@ -62,5 +62,5 @@ class SamplingState:
         params = self.params
         if len(self.output_ids) >= params.min_tokens:
             return []
-        eos = () if params.ignore_eos else self.eos_ids
+        eos = () if params.ignore_eos else self.eos_token_ids
         return sorted({*eos, *params.stop_token_ids})
