@@ -1,17 +1,32 @@
-"""Rules for every test."""
+"""Fixtures that several packages' tests share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
+import torch
+from tools.tiny_checkpoints import build_checkpoint
+
+TinyCheckpoint = Callable[[str], Path]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked ``cuda`` where there is no CUDA device, and say so."""
-    marked = [item for item in items if item.get_closest_marker("cuda")]
-    if not marked:
-        return
-    import torch  # only when a test asks: it takes seconds, and many tests need no torch
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tiny models run fastest on one thread, and always in the same order."""
+    torch.set_num_threads(1)
 
-    if not torch.cuda.is_available():
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> TinyCheckpoint:
+    """``tiny_checkpoint(family)`` is the folder of that family's checkpoint, built once."""
+    root = tmp_path_factory.mktemp("tiny")
+    built: dict[str, Path] = {}
+
+    def get(family: str) -> Path:
+        if family not in built:
+            built[family] = build_checkpoint(family, root / family)
+        return built[family]
+
+    return get

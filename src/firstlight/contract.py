@@ -173,8 +173,10 @@ def _positive_int(field: str, value: object, who: str) -> int:
 
 
 def _reject_near_misses(declarer: object) -> None:
-    names = [n for n in _own_attributes(declarer) if n not in _ATTRIBUTES]
-    for name in names:
+    for name in _own_attributes(declarer):
+        # The plain `hidden_size` is nobody's misspelling, though it resembles `hc_hidden_size`.
+        if name == "hidden_size" or name in _ATTRIBUTES:
+            continue
         if not any(part in name for part in ("input", "hc_hidden", "hidden_size")):
             continue
         match = get_close_matches(name, _ATTRIBUTES, n=1, cutoff=0.86)

@@ -1,0 +1,186 @@
+"""What firstlight must know about a family of models; the base serves plain decoders as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from firstlight.contract import InputContract, resolve_contract
+from firstlight.core.span import Span
+from firstlight.errors import MediaError
+from firstlight.models.body import Body, DecoderBody
+from firstlight.models.positions import Positions, linear_positions
+
+
+class Artifact(Protocol):
+    """What an adapter needs of a media artifact: the processor's tensors of ONE image."""
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """By the processor's own names, with the batch axis that it returned for one image."""
+        ...
+
+
+class Adapter:
+    """Merging, positions, media encoding and body of one model.
+
+    The model or a subclass may declare ``input_embeds_hidden_size``, ``input_segments``,
+    ``input_planes`` and ``hc_hidden_size`` (see :mod:`firstlight.contract`); the base declares
+    nothing, which means one segment of ``hidden_size`` columns.
+
+    Nothing here changes after construction: no request leaves anything on an adapter or on its
+    modules.
+
+    Attributes:
+        model: the transformers model, in eval mode.
+        tokenizer: its tokenizer; may be None for a decoder that is only given ids.
+        config, text_config: the model's configuration and the decoder's part of it.
+        decoder: the bare decoder module, whose attention is firstlight's.
+        contract: the resolved input contract.
+    """
+
+    position_rank: ClassVar[int] = 1
+    multimodal: ClassVar[bool] = False
+
+    def __init__(self, model: Any, tokenizer: Any = None) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.config = model.config
+        self.text_config = model.config.get_text_config(decoder=True)
+        self.decoder = model.get_decoder()
+        self.contract: InputContract = resolve_contract(
+            [self, model], self.text_config.hidden_size, position_rank=self.position_rank
+        )
+
+    # -- sizes -------------------------------------------------------------------------------
+
+    @property
+    def architecture(self) -> str:
+        """The model's class name, as in ``config.json``."""
+        return type(self.model).__name__
+
+    @property
+    def hidden_size(self) -> int:
+        """Columns of a hidden state, which is not the width of a row."""
+        return self.contract.hidden_size
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits."""
+        return int(self.text_config.vocab_size)
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers, i.e. KV pools."""
+        return int(self.text_config.num_hidden_layers)
+
+    @property
+    def max_context(self) -> int:
+        """Positions that the decoder was made for."""
+        return int(getattr(self.text_config, "max_position_embeddings", 0)) or 2048
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and so of the rows."""
+        dtype: torch.dtype = self.model.dtype
+        return dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = self.model.device
+        return device
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def text_rows(self, ids: Tensor) -> Tensor:
+        """Embeddings of token ids.
+
+        Args:
+            ids: int64 ``[n]`` on the model's device.
+
+        Returns:
+            ``[n, W]``: the whole row, or exactly the columns of its first segment.
+        """
+        rows: Tensor = self.model.get_input_embeddings()(ids)
+        return rows
+
+    def media_rows(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
+        """Encode images, batching what can be batched; neighbours do not change a result.
+
+        Returns:
+            One ``[rows, W]`` tensor per artifact, in order.
+
+        Raises:
+            MediaError: the model takes no images, or an image gave another number of rows or
+                columns than its placeholders and the contract expect.
+        """
+        if not artifacts:
+            return []
+        encoded = self.encode(artifacts)
+        for index, (artifact, rows) in enumerate(zip(artifacts, encoded, strict=True)):
+            expected = (self.image_rows(artifact.tensors), self.contract.input_embeds_hidden_size)
+            if tuple(rows.shape) != expected:
+                raise MediaError(
+                    f"{self.architecture} encoded image {index} into {tuple(rows.shape)} rows and "
+                    f"columns, but its placeholders and the input contract take {expected}"
+                )
+        return encoded
+
+    def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
+        """What a family implements: :meth:`media_rows` without its checks."""
+        raise MediaError(f"{self.architecture} takes no images")
+
+    # -- prompt ------------------------------------------------------------------------------
+
+    @property
+    def media_token_id(self) -> int | None:
+        """The id whose positions media rows fill; None for a model without media."""
+        return None
+
+    @property
+    def placeholder(self) -> str:
+        """What the chat template writes for one image; empty for a model without media."""
+        if self.media_token_id is None:
+            return ""
+        return str(self.tokenizer.convert_ids_to_tokens(self.media_token_id))
+
+    @property
+    def processor_options(self) -> Mapping[str, object]:
+        """Keyword arguments for each call of the image processor."""
+        return {}
+
+    @property
+    def probe_options(self) -> Mapping[str, object]:
+        """The same, for the one image of the load's probe: as little work as shows the width."""
+        return self.processor_options
+
+    def image_rows(self, tensors: Mapping[str, Tensor]) -> int:
+        """Rows that an image will fill, from its processor tensors; the device is not asked."""
+        raise MediaError(f"{self.architecture} takes no images")
+
+    def expand(self, artifact: Artifact) -> list[int]:
+        """The token ids that replace one placeholder; rows fill those equal to the media token."""
+        if self.media_token_id is None:
+            raise MediaError(f"{self.architecture} takes no images")
+        return [self.media_token_id] * self.image_rows(artifact.tensors)
+
+    def positions(
+        self, n_tokens: int, spans: Sequence[Span], artifacts: Sequence[Artifact]
+    ) -> Positions:
+        """Positions of a prompt of ``n_tokens``; ``span.item`` indexes ``artifacts``."""
+        return linear_positions(n_tokens)
+
+    # -- decoder -----------------------------------------------------------------------------
+
+    def body(self) -> Body:
+        """The decoder without embedding lookup and LM head."""
+        return DecoderBody(self.decoder)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``[n, hidden_size]`` to float32 ``[n, vocab_size]``."""
+        scores: Tensor = self.model.get_output_embeddings()(hidden)
+        return scores.float()

@@ -1,0 +1,51 @@
+"""Mistral 3: images at their own size, a break token after each line of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from firstlight.models.adapter import Artifact
+from firstlight.models.adapters.media import MediaAdapter
+
+_BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
+
+
+class Mistral3Adapter(MediaAdapter):
+    """Pixtral tower with patch merging; its patches attend within one image, so images go alone:
+    a batch would pay for the attention between images only to mask it."""
+
+    @property
+    def _cell(self) -> int:
+        """Pixels on the side of one row's square."""
+        return int(self.vision_config.patch_size) * int(self.config.spatial_merge_size)
+
+    @property
+    def processor_options(self) -> Mapping[str, object]:
+        """Images are resized to whole rows, not only to whole patches."""
+        return {"patch_size": self._cell}
+
+    def _grid(self, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
+        height, width = tensors["image_sizes"].reshape(2).tolist()
+        return height // self._cell, width // self._cell
+
+    def image_rows(self, tensors: Mapping[str, Tensor]) -> int:
+        """One row per square of merged patches."""
+        lines, columns = self._grid(tensors)
+        return lines * columns
+
+    def expand(self, artifact: Artifact) -> list[int]:
+        """Each line of media tokens with ``[IMG_BREAK]`` behind it, the last with ``[IMG_END]``."""
+        lines, columns = self._grid(artifact.tensors)
+        line_end, end = self.tokenizer.convert_tokens_to_ids([_BREAK, _END])
+        line = [self.media_token_id] * columns
+        return [*line, line_end] * (lines - 1) + [*line, end]
+
+    def encode_one(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """One image at its own size."""
+        features = self._features(
+            pixel_values=tensors["pixel_values"], image_sizes=tensors["image_sizes"]
+        )
+        rows: Tensor = features.pooler_output[0]
+        return rows

@@ -1,0 +1,123 @@
+"""The one attention function that firstlight registers with transformers.
+
+A decoder set to ``"firstlight"`` calls :func:`attention` in every layer, after its own projections
+and rotary embedding. The engine's handle travels down as the keyword argument ``firstlight``. No
+mask function is registered under the name: transformers then builds no mask tensor at all, and
+causality, pages and windows are the handle's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from firstlight.errors import ModelLoadError
+
+NAME = "firstlight"
+
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "softcap": (None, 0, 0.0),
+    "s_aux": (None,),
+    "sinks": (None,),
+    "position_bias": (None,),
+    "block_sequence_ids": (None,),
+    "is_causal": (None, True),
+}
+"""Keyword arguments that change what attention computes, with the values that do not."""
+
+
+class AttentionContext(Protocol):
+    """What the engine gives a decoder call: it holds the KV pool and the batch's metadata."""
+
+    def attend(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """Write k and v of this step's tokens and attend over each request's context.
+
+        Args:
+            layer_index: the decoder layer, from 0.
+            q: ``[T, query heads, head_dim]``, rotary embedding applied; may be a strided view.
+            k: ``[T, kv heads, head_dim]``, rotary embedding applied.
+            v: ``[T, kv heads, v_head_dim]``.
+            scale: factor of the scores, before softmax.
+            window: keys a query sees at most, itself included; None is all before it.
+
+        Returns:
+            ``[T, query heads, v_head_dim]``.
+        """
+        ...
+
+
+def register() -> None:
+    """Make the name known to transformers; calling it again changes nothing."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attention)
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    firstlight: AttentionContext | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface over an :class:`AttentionContext`.
+
+    Args:
+        module: the attention layer; its ``layer_idx`` names the layer.
+        query: ``[1, heads, T, D]``; ``key`` and ``value`` likewise with the KV heads.
+        attention_mask: must be None.
+        firstlight: the engine's handle, given to the decoder call by keyword.
+
+    Returns:
+        ``[1, T, heads, D]`` and None (no weights are returned).
+
+    Raises:
+        ModelLoadError: no handle was given, or the layer asks for what the handle cannot do.
+    """
+    who = type(module).__name__
+    if firstlight is None:
+        raise ModelLoadError(
+            f"{who} was called without an attention context; call the decoder with "
+            f"`{NAME}=...`, and see that it passes its keyword arguments on to the layers"
+        )
+    if attention_mask is not None:
+        raise ModelLoadError(
+            f"{who} brings an attention mask of its own {tuple(attention_mask.shape)}, "
+            "which paged attention does not take"
+        )
+    _refuse_unknown_semantics(who, kwargs)
+    out = firstlight.attend(
+        int(module.layer_idx),  # type: ignore[arg-type]
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+        window=sliding_window,
+    )
+    return out[None], None
+
+
+def _refuse_unknown_semantics(who: str, kwargs: dict[str, Any]) -> None:
+    for name, neutral in _NEUTRAL.items():
+        value = kwargs.get(name)
+        # `in` would compare tensors elementwise; identity and type come first.
+        if value is None or any(type(value) is type(n) and value == n for n in neutral):
+            continue
+        raise ModelLoadError(
+            f"{who} asks attention for {name!r}, which paged attention does not support"
+        )

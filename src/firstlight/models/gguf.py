@@ -1,0 +1,85 @@
+"""GGUF files of text decoders, converted once and kept.
+
+transformers dequantises a GGUF file tensor by tensor, which takes far longer than loading
+safetensors; the result is kept in a cache folder under a name that changes with the file and with
+the converter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from firstlight.errors import ModelLoadError
+
+_FORMAT = 1
+"""Version of what :func:`converted_folder` writes; counted up when that changes."""
+
+
+def converted_folder(path: Path, cache_dir: Path | None) -> Path:
+    """The checkpoint folder of a GGUF file, converted now or earlier; weights are float32.
+
+    Args:
+        path: the file.
+        cache_dir: the folder gets one entry per file under ``gguf/``.
+
+    Raises:
+        ModelLoadError: no cache folder, or a file that transformers cannot read.
+    """
+    if cache_dir is None:
+        raise ModelLoadError(f"{path} is a GGUF file; a cache folder is needed to convert it")
+    folder = cache_dir / "gguf" / f"{path.stem}-{_fingerprint(path)}"
+    if not folder.is_dir():
+        _convert(path, folder)
+    return folder
+
+
+def _fingerprint(path: Path) -> str:
+    """Digest of the content, this format's version and the converter's."""
+    import transformers
+
+    digest = hashlib.sha256(f"{_FORMAT}:{transformers.__version__}:".encode())
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()[:24]
+
+
+def _convert(path: Path, folder: Path) -> None:
+    """Write ``folder`` under another name and rename it, so that it is whole or not there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".converting-", dir=folder.parent))
+    try:
+        _dequantise(path, work)
+        try:
+            work.rename(folder)
+        except OSError:
+            # Another process was faster; its folder has the same content.
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _dequantise(path: Path, out: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    _check_magic(path)
+    try:
+        source = {"gguf_file": path.name, "local_files_only": True}
+        model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **source)
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, **source)
+    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelLoadError(f"{path} cannot be converted: {reason}") from error
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def _check_magic(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelLoadError(f"{path} is not a GGUF file, whatever its name says")

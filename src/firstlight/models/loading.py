@@ -1,0 +1,261 @@
+"""From a folder, a hub name or a GGUF file to a model that can be served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firstlight.errors import ModelLoadError
+from firstlight.models import attention_hook
+from firstlight.models.adapter import Adapter
+from firstlight.models.dtypes import choose_dtype
+from firstlight.models.files import (
+    CONFIG,
+    PROCESSOR_FILES,
+    check_weights,
+    read_json,
+    resolve_model,
+)
+from firstlight.models.gguf import converted_folder
+from firstlight.models.probe import LayerFacts, probe_layers, probe_merge
+from firstlight.models.processing import ImageTensors, image_tensors, probe_image
+from firstlight.models.registry import AdapterRegistry, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model, its companions and what was found out about it.
+
+    Attributes:
+        adapter: the family's adapter around the transformers model.
+        tokenizer: transformers' tokenizer.
+        image_processor: transformers' image processor (PIL backend); None for text decoders.
+        chat_template: Jinja source, or None: then there is no chat, only plain prompts.
+        eos_token_ids: ids that end an answer.
+        layers: attention facts per decoder layer.
+        name: the folder's last part or the hub name, for people and for API answers.
+        path: the folder that was loaded.
+        max_context: positions that the decoder was made for.
+    """
+
+    adapter: Adapter
+    tokenizer: Any
+    image_processor: Any | None
+    chat_template: str | None
+    eos_token_ids: frozenset[int]
+    layers: tuple[LayerFacts, ...]
+    name: str
+    path: Path
+    max_context: int
+
+    def require_chat_template(self) -> str:
+        """The chat template.
+
+        Raises:
+            ModelLoadError: the checkpoint has none.
+        """
+        if self.chat_template is None:
+            raise ModelLoadError(
+                f"{self.name} has no chat template; give plain prompts instead of messages"
+            )
+        return self.chat_template
+
+
+def load_model(
+    name: str | Path,
+    *,
+    dtype: str = "auto",
+    device: str | torch.device = "cpu",
+    cache_dir: Path | None = None,
+    trust_remote_code: bool = False,
+    registry: AdapterRegistry | None = None,
+    revision: str | None = None,
+) -> LoadedModel:
+    """Load a checkpoint, find its adapter, and check what it declares by running it once.
+
+    Args:
+        name: a folder in Hugging Face layout, a GGUF file of a text decoder, or a hub name.
+        dtype: of the weights; ``auto`` is bfloat16 where the hardware multiplies it natively.
+        cache_dir: where GGUF files are kept converted; needed only for those.
+        trust_remote_code: run Python files of the checkpoint.
+        registry: architectures and their adapters; default: the built-in ones and plugins.
+
+    Raises:
+        ModelLoadError: anything missing, damaged or unsupported, in one sentence.
+        ContractError: the model's declaration of its inputs is malformed or not what it writes.
+    """
+    target = torch.device(device)
+    path = resolve_model(name, revision=revision)
+    folder = converted_folder(path, cache_dir) if path.is_file() else path
+    architecture = _architecture(folder)
+    entry = (registry or AdapterRegistry()).entry(architecture)
+    check_weights(folder)
+    model = _load_weights(
+        folder, architecture, entry, choose_dtype(dtype, target), trust_remote_code
+    ).to(target)
+    tokenizer = _load_tokenizer(folder, trust_remote_code)
+    adapter = prepare_adapter(model, tokenizer, entry.adapter)
+    processor = _load_image_processor(folder, adapter, trust_remote_code)
+    return LoadedModel(
+        adapter=adapter,
+        tokenizer=tokenizer,
+        image_processor=processor,
+        chat_template=_chat_template(folder, tokenizer),
+        eos_token_ids=_eos_token_ids(model, tokenizer),
+        layers=_probe(adapter, processor),
+        name=path.stem if path.is_file() else _display_name(name, path),
+        path=folder,
+        max_context=adapter.max_context,
+    )
+
+
+def prepare_adapter(model: Any, tokenizer: Any, adapter_class: type[Adapter]) -> Adapter:
+    """Put a transformers model into serving state and wrap it: eval, no gradients, attention ours.
+
+    Raises:
+        ModelLoadError: its attention or rotary embedding is of a kind that cannot be served.
+        ContractError: what it or the adapter declares is malformed.
+    """
+    attention_hook.register()
+    model.eval().requires_grad_(False)
+    adapter = adapter_class(model, tokenizer)
+    _refuse_unsupported(adapter)
+    adapter.decoder.set_attn_implementation(attention_hook.NAME)
+    return adapter
+
+
+def _architecture(folder: Path) -> str:
+    names = read_json(folder / CONFIG).get("architectures")
+    if not isinstance(names, list) or not names:
+        raise ModelLoadError(f"{folder / CONFIG} names no architecture")
+    return str(names[0])
+
+
+def _refuse_unsupported(adapter: Adapter) -> None:
+    config, who = adapter.text_config, adapter.architecture
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {str(r.get("rope_type")) for r in (rope, *rope.values()) if isinstance(r, dict)}
+    if "dynamic" in kinds:
+        raise ModelLoadError(
+            f"{who} uses dynamic NTK rope, which reads positions on the host in every step"
+        )
+    known = {"full_attention", "sliding_attention"}
+    unknown = sorted(set(getattr(config, "layer_types", None) or ()) - known)
+    if unknown:
+        raise ModelLoadError(
+            f"{who} has layers of type {unknown[0]!r}; served are {', '.join(sorted(known))}"
+        )
+
+
+def _load_weights(
+    folder: Path, architecture: str, entry: Entry, dtype: torch.dtype, remote: bool
+) -> Any:
+    import transformers
+
+    cls = entry.model_class or getattr(transformers, architecture, None)
+    if cls is None:
+        raise ModelLoadError(
+            f"this transformers ({transformers.__version__}) has no class {architecture!r}"
+        )
+    more = (
+        {} if entry.config_class is None else {"config": entry.config_class.from_pretrained(folder)}
+    )
+    try:
+        model, report = cls.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=remote,
+            output_loading_info=True,
+            **more,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelLoadError(f"{folder} cannot be loaded: {_first_line(error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelLoadError(
+            f"{folder} lacks {len(missing)} weights of {architecture}, first {missing[0]}"
+        )
+    return model
+
+
+def _load_tokenizer(folder: Path, remote: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=remote
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelLoadError(f"{folder} has no usable tokenizer: {_first_line(error)}") from error
+
+
+def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any | None:
+    from transformers import AutoImageProcessor
+
+    if not adapter.multimodal:
+        return None
+    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
+        raise ModelLoadError(
+            f"{folder} has no image processor: neither {' nor '.join(PROCESSOR_FILES)} is there"
+        )
+    try:
+        # The PIL backend: the only one that needs no torchvision, and the same on every machine.
+        return AutoImageProcessor.from_pretrained(
+            folder, backend="pil", local_files_only=True, trust_remote_code=remote
+        )
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise ModelLoadError(
+            f"{folder} has no usable image processor: {_first_line(error)}"
+        ) from error
+
+
+def _chat_template(folder: Path, tokenizer: Any) -> str | None:
+    """The tokenizer's template, or the one that older checkpoints keep with the processor."""
+    template = tokenizer.chat_template
+    for name in ("chat_template.json", "processor_config.json"):
+        if template is None and (folder / name).is_file():
+            template = read_json(folder / name).get("chat_template")
+    if isinstance(template, dict):
+        template = template.get("default")
+    return None if template is None else str(template)
+
+
+def _eos_token_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """End tokens of the generation configuration, the configuration and the tokenizer."""
+    generation = getattr(model, "generation_config", None)
+    text = model.config.get_text_config(decoder=True)
+    sources = (generation, model.config, text, tokenizer)
+    return frozenset(
+        token for source in sources for token in _ids(getattr(source, "eos_token_id", None))
+    )
+
+
+def _ids(value: int | Iterable[int] | None) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _probe(adapter: Adapter, processor: Any | None) -> tuple[LayerFacts, ...]:
+    artifacts = []
+    if processor is not None:
+        tensors = image_tensors(processor, probe_image(), adapter.probe_options)
+        artifacts.append(ImageTensors(tensors))
+    probe_merge(adapter, artifacts)
+    return probe_layers(adapter)
+
+
+def _display_name(name: str | Path, path: Path) -> str:
+    return path.resolve().name if Path(name).expanduser() == path else str(name)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,154 @@
+"""What a model really does, compared with what it declares, once at load.
+
+Two runs on tiny synthetic inputs: the merge (how wide are the rows that the adapter writes?) and
+the body (which attention does each layer ask for?). Both use the code that serves requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firstlight.contract import InputContract, PlaneDType
+from firstlight.errors import ModelLoadError, ProbeError
+from firstlight.models.adapter import Adapter, Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """What one layer's attention needs of a KV pool and a kernel.
+
+    Attributes:
+        heads, kv_heads: query heads, and the key/value heads that they share.
+        head_dim, v_head_dim: columns of a key and of a value.
+        window: keys a query may see at most, itself included; None if all before it.
+        scale: factor of the scores.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    window: int | None
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    embeds: Tensor
+    positions: Tensor
+    planes: Mapping[str, Tensor]
+    attention: object
+
+
+class _Recorder:
+    """An attention context that notes what it is asked and returns values of the right shape."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, LayerFacts] = {}
+
+    def attend(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """Note the facts; the first value of each group stands in for attention's result."""
+        if layer_index in self.layers:
+            raise ModelLoadError(f"layer {layer_index} runs attention twice in one pass")
+        self.layers[layer_index] = LayerFacts(
+            heads=q.shape[1],
+            kv_heads=k.shape[1],
+            head_dim=k.shape[2],
+            v_head_dim=v.shape[2],
+            window=window,
+            scale=scale,
+        )
+        return v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+
+
+def probe_layers(adapter: Adapter, *, tokens: int = 2) -> tuple[LayerFacts, ...]:
+    """Run the body once on zero rows and report each layer's attention.
+
+    Raises:
+        ModelLoadError: a layer bypasses the attention hook, or asks it for what it cannot do.
+        ProbeError: the body does not return ``[tokens, hidden_size]``.
+    """
+    contract = adapter.contract
+    recorder = _Recorder()
+    with torch.no_grad():
+        hidden = adapter.body()(neutral_rows(adapter, tokens, recorder))
+    expected = (tokens, contract.hidden_size)
+    if tuple(hidden.shape) != expected:
+        raise ProbeError(
+            f"the body of {adapter.architecture} returns {tuple(hidden.shape)} for rows of "
+            f"{contract.input_embeds_hidden_size} columns; hidden states must be {expected}"
+        )
+    missing = sorted(set(range(adapter.num_layers)) - set(recorder.layers))
+    if missing:
+        raise ModelLoadError(
+            f"layer {missing[0]} of {adapter.architecture} does not run attention through "
+            f"transformers' interface ({len(missing)} of {adapter.num_layers} layers)"
+        )
+    return tuple(recorder.layers[i] for i in sorted(recorder.layers))
+
+
+def neutral_rows(adapter: Adapter, tokens: int, attention: object) -> _Rows:
+    """Body inputs in which nothing is there: zero rows and positions, neutral planes."""
+    contract, device = adapter.contract, adapter.device
+    return _Rows(
+        embeds=torch.zeros(
+            tokens, contract.input_embeds_hidden_size, dtype=adapter.dtype, device=device
+        ),
+        positions=torch.zeros(contract.position_rank, tokens, dtype=torch.int64, device=device),
+        planes={
+            plane.name: torch.full(
+                (tokens, *plane.shape),
+                plane.neutral,
+                dtype=_plane_dtype(plane.dtype, adapter.dtype),
+                device=device,
+            )
+            for plane in contract.planes
+        },
+        attention=attention,
+    )
+
+
+def _plane_dtype(dtype: PlaneDType, model: torch.dtype) -> torch.dtype:
+    return {PlaneDType.INT64: torch.int64, PlaneDType.INT32: torch.int32}.get(dtype, model)
+
+
+def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
+    """Write one text row and the rows of ``artifacts``, and compare their widths.
+
+    Text rows may be as wide as the whole row or as its first segment.
+
+    Raises:
+        ProbeError: with both numbers, the model's class and what to declare.
+    """
+    contract, who = adapter.contract, adapter.architecture
+    with torch.no_grad():
+        ids = torch.zeros(1, dtype=torch.int64, device=adapter.device)
+        text = adapter.text_rows(ids)
+        _check_rows(contract, text, who=who, kind="text rows", first_segment=True)
+        encoded = adapter.encode(artifacts) if artifacts else []
+        for rows in encoded:
+            _check_rows(contract, rows, who=who, kind="media rows", first_segment=False)
+
+
+def _check_rows(
+    contract: InputContract, rows: Tensor, *, who: str, kind: str, first_segment: bool
+) -> None:
+    if rows.ndim != 2:
+        raise ProbeError(f"{who} writes {kind} of shape {tuple(rows.shape)}; rows are 2-D")
+    width = rows.shape[-1]
+    if first_segment and len(contract.segments) > 1 and width == contract.segments[0].width:
+        return
+    contract.check_written(width, writer=who, rows=kind)

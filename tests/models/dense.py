@@ -1,0 +1,154 @@
+"""A one-request engine in memory: the adapter's whole path without pages, graphs or scheduling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from firstlight.core.span import Span
+from firstlight.models.adapter import Adapter
+from firstlight.models.loading import LoadedModel, load_model
+from firstlight.models.processing import ImageTensors, image_tensors
+
+
+@dataclass
+class DenseContext:
+    """An attention context that keeps every layer's keys and values of one request."""
+
+    keys: dict[int, Tensor] = field(default_factory=dict)
+    values: dict[int, Tensor] = field(default_factory=dict)
+
+    def attend(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """Attention by its definition, in the layout of the hook."""
+        before = self.keys.get(layer_index, k[:0])
+        keys = self.keys[layer_index] = torch.cat([before, k])
+        values = self.values[layer_index] = torch.cat([self.values.get(layer_index, v[:0]), v])
+        share = q.shape[1] // k.shape[1]
+        scores = torch.einsum("qhd,khd->hqk", q, keys.repeat_interleave(share, 1)) * scale
+        row = torch.arange(len(q))[:, None] + len(before)
+        column = torch.arange(len(keys))[None]
+        hidden = (column > row) | (column <= row - window if window else column < 0)
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(share, 1))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    embeds: Tensor
+    positions: Tensor
+    planes: Mapping[str, Tensor]
+    attention: DenseContext
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Ids with placeholders expanded, the spans that media rows fill, and the artifacts."""
+
+    ids: list[int]
+    spans: list[Span]
+    artifacts: list[ImageTensors]
+
+
+def load(path: Path) -> LoadedModel:
+    """The checkpoint in fp32."""
+    return load_model(path, dtype="float32")
+
+
+def compose(loaded: LoadedModel, parts: Sequence[str | Image.Image]) -> Prompt:
+    """A user turn of text and pictures, in this order, through the chat template."""
+    adapter, tokenizer = loaded.adapter, loaded.tokenizer
+    content = [
+        {"type": "text", "text": p} if isinstance(p, str) else {"type": "image"} for p in parts
+    ]
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    images = [p for p in parts if not isinstance(p, str)]
+    artifacts = [
+        ImageTensors(image_tensors(loaded.image_processor, i, adapter.processor_options))
+        for i in images
+    ]
+    ids: list[int] = []
+    spans: list[Span] = []
+    item = 0
+    for token in tokenizer.encode(text, add_special_tokens=False):
+        if token != adapter.media_token_id or adapter.media_token_id is None:
+            ids.append(token)
+            continue
+        spans += media_spans(adapter, artifacts[item], item, len(ids))
+        ids += adapter.expand(artifacts[item])
+        item += 1
+    assert item == len(artifacts)
+    return Prompt(ids, spans, artifacts)
+
+
+def media_spans(adapter: Adapter, artifact: ImageTensors, item: int, start: int) -> list[Span]:
+    """Runs of the media token inside one expansion that begins at ``start``."""
+    spans: list[Span] = []
+    row = 0
+    for offset, token in enumerate(adapter.expand(artifact)):
+        if token != adapter.media_token_id:
+            continue
+        at = start + offset
+        if spans and spans[-1].end == at:
+            last = spans.pop()
+            spans.append(Span(item, last.start, at + 1, last.row))
+        else:
+            spans.append(Span(item, at, at + 1, row))
+        row += 1
+    return spans
+
+
+def merged_rows(adapter: Adapter, prompt: Prompt) -> Tensor:
+    """Text and media rows in one buffer of the contract's width; absent segments are zero."""
+    text = adapter.text_rows(torch.tensor(prompt.ids))
+    rows = torch.zeros(len(prompt.ids), adapter.contract.input_embeds_hidden_size)
+    rows[:, : text.shape[1]] = text
+    media = adapter.media_rows(prompt.artifacts)
+    for span in prompt.spans:
+        rows[span.start : span.end] = media[span.item][span.row : span.row + len(span)]
+    return rows
+
+
+@torch.no_grad()
+def generate(loaded: LoadedModel, prompt: Prompt, n: int) -> tuple[Tensor, list[int]]:
+    """Logits ``[vocabulary]`` at the prompt's end, and up to n greedy ids (an end token ends)."""
+    adapter = loaded.adapter
+    body, context = adapter.body(), DenseContext()
+    where = adapter.positions(len(prompt.ids), prompt.spans, prompt.artifacts)
+    rows, positions = merged_rows(adapter, prompt), torch.from_numpy(where.prompt)
+    first: Tensor | None = None
+    ids: list[int] = []
+    for step in range(n):
+        hidden = body(Inputs(rows, positions, {}, context))
+        logits = adapter.logits(hidden[-1:])[0]
+        first = logits if first is None else first
+        ids.append(int(logits.argmax()))
+        if ids[-1] in loaded.eos_token_ids:
+            break
+        text = adapter.text_rows(torch.tensor(ids[-1:]))
+        rows = torch.zeros(1, adapter.contract.input_embeds_hidden_size)
+        rows[:, : text.shape[1]] = text
+        positions = torch.full((adapter.position_rank, 1), where.next + step, dtype=torch.int64)
+    assert first is not None
+    return first, ids
+
+
+def as_positions(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """An int64 array, for comparisons."""
+    return np.asarray(rows, dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Tiny random checkpoints of every family; see ``tools.tiny_checkpoints``."""

@@ -1,0 +1,370 @@
+"""The tiny architectures: one small configuration and image processor per family.
+
+All text decoders share one shape (hidden 64, three layers, 4/2 heads of 16), so that differences
+between families are differences of their code, not of their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.tiny import vocabulary as vocab
+from tools.tiny.vocabulary import Vocabulary
+
+HIDDEN = 64
+LAYERS = 3
+CONTEXT = 1024
+
+_MEAN_STD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+_CLIP_NORMS = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A tiny architecture.
+
+    Attributes:
+        architecture: class name in transformers.
+        config: configuration class name in transformers.
+        values: the configuration's fields.
+        processor: content of ``preprocessor_config.json``, None for text decoders.
+        seed: of the random weights; chosen so that greedy ids do not settle at once.
+    """
+
+    architecture: str
+    config: str
+    vocabulary: Vocabulary
+    values: dict[str, Any]
+    processor: dict[str, Any] | None = None
+    seed: int = 0
+    processor_extras: dict[str, Any] = field(default_factory=dict)
+
+
+def _text(vocabulary: Vocabulary, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": vocabulary.size,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 128,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": CONTEXT,
+        "eos_token_id": vocabulary.id_of(vocabulary.eos),
+        "pad_token_id": vocabulary.id_of(vocabulary.pad) if vocabulary.pad else None,
+        "bos_token_id": vocabulary.id_of(vocabulary.bos) if vocabulary.bos else None,
+    } | more
+
+
+def _mrope(theta: float = 10_000.0, **more: Any) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": theta, "mrope_section": [4, 2, 2]} | more
+
+
+def _qwen_ids() -> dict[str, int]:
+    voc = vocab.QWEN_VL
+    return {
+        "image_token_id": voc.id_of("<|image_pad|>"),
+        "video_token_id": voc.id_of("<|video_pad|>"),
+        "vision_start_token_id": voc.id_of("<|vision_start|>"),
+        "vision_end_token_id": voc.id_of("<|vision_end|>"),
+    }
+
+
+def _qwen_processor(norms: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": 8,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+        "size": {"shortest_edge": 16 * 16, "longest_edge": 16 * 16 * 64},
+    } | norms
+
+
+def _qwen3_vl(deepstack: list[int], seed: int) -> Family:
+    text = _text(vocab.QWEN_VL, head_dim=16, rope_parameters=_mrope(mrope_interleaved=True))
+    vision = {
+        "depth": 3,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_heads": 2,
+        "patch_size": 8,
+        "out_hidden_size": HIDDEN,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": deepstack,
+    }
+    return Family(
+        "Qwen3VLForConditionalGeneration",
+        "Qwen3VLConfig",
+        vocab.QWEN_VL,
+        {"text_config": text, "vision_config": vision, **_qwen_ids()},
+        _qwen_processor(_MEAN_STD),
+        seed=seed,
+    )
+
+
+def _qwen3_vl_moe() -> Family:
+    base = _qwen3_vl([0, 1], seed=5)
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+    values = base.values | {"text_config": base.values["text_config"] | experts}
+    return Family(
+        "Qwen3VLMoeForConditionalGeneration",
+        "Qwen3VLMoeConfig",
+        vocab.QWEN_VL,
+        values,
+        base.processor,
+        seed=5,
+    )
+
+
+def _qwen2_vl() -> Family:
+    vision = {
+        "depth": 2,
+        "embed_dim": 32,
+        "hidden_size": HIDDEN,
+        "mlp_ratio": 2,
+        "num_heads": 2,
+        "patch_size": 8,
+    }
+    text = _text(vocab.QWEN_VL, rope_parameters=_mrope())
+    return Family(
+        "Qwen2VLForConditionalGeneration",
+        "Qwen2VLConfig",
+        vocab.QWEN_VL,
+        {"text_config": text, "vision_config": vision, **_qwen_ids()},
+        _qwen_processor(_CLIP_NORMS),
+        seed=1,
+    )
+
+
+def _qwen2_5_vl() -> Family:
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_heads": 2,
+        "patch_size": 8,
+        "out_hidden_size": HIDDEN,
+        "window_size": 32,
+        "fullatt_block_indexes": [1],
+    }
+    text = _text(vocab.QWEN_VL, rope_parameters=_mrope())
+    return Family(
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen2_5_VLConfig",
+        vocab.QWEN_VL,
+        {"text_config": text, "vision_config": vision, **_qwen_ids()},
+        _qwen_processor(_CLIP_NORMS),
+        seed=2,
+    )
+
+
+def _tower(model_type: str, **more: Any) -> dict[str, Any]:
+    return {
+        "model_type": model_type,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 32,
+        "patch_size": 8,
+    } | more
+
+
+def _llava() -> Family:
+    voc = vocab.LLAVA
+    return Family(
+        "LlavaForConditionalGeneration",
+        "LlavaConfig",
+        voc,
+        {
+            "text_config": _text(voc, model_type="llama"),
+            "vision_config": _tower("clip_vision_model", projection_dim=32),
+            "image_token_index": voc.id_of("<image>"),
+            "vision_feature_layer": -2,
+        },
+        {
+            "image_processor_type": "CLIPImageProcessor",
+            "size": {"shortest_edge": 32},
+            "crop_size": {"height": 32, "width": 32},
+        }
+        | _CLIP_NORMS,
+        seed=3,
+        processor_extras={
+            "patch_size": 8,
+            "vision_feature_select_strategy": "default",
+            "num_additional_image_tokens": 1,
+        },
+    )
+
+
+_PINPOINTS = [[32, 32], [32, 64], [64, 32], [64, 64], [32, 96], [96, 32]]
+
+
+def _llava_next() -> Family:
+    voc = vocab.LLAVA
+    return Family(
+        "LlavaNextForConditionalGeneration",
+        "LlavaNextConfig",
+        voc,
+        {
+            "text_config": _text(voc, model_type="llama"),
+            "vision_config": _tower("clip_vision_model", projection_dim=32),
+            "image_token_index": voc.id_of("<image>"),
+            "image_grid_pinpoints": _PINPOINTS,
+        },
+        {
+            "image_processor_type": "LlavaNextImageProcessor",
+            "size": {"shortest_edge": 32},
+            "crop_size": {"height": 32, "width": 32},
+            "image_grid_pinpoints": _PINPOINTS,
+        }
+        | _CLIP_NORMS,
+        seed=4,
+        processor_extras={
+            "patch_size": 8,
+            "vision_feature_select_strategy": "default",
+            "num_additional_image_tokens": 1,
+        },
+    )
+
+
+def _llava_onevision() -> Family:
+    voc = vocab.ONEVISION
+    return Family(
+        "LlavaOnevisionForConditionalGeneration",
+        "LlavaOnevisionConfig",
+        voc,
+        {
+            "text_config": _text(voc, model_type="qwen2"),
+            "vision_config": _tower("siglip_vision_model", vision_use_head=False),
+            "image_token_index": voc.id_of("<image>"),
+            "video_token_index": voc.id_of("<video>"),
+            "image_grid_pinpoints": _PINPOINTS,
+            # A low limit, so that the tiny pictures also reach the down-scaling branch.
+            "vision_aspect_ratio": "anyres_max_2",
+        },
+        {
+            "image_processor_type": "LlavaOnevisionImageProcessor",
+            "size": {"height": 32, "width": 32},
+            "image_grid_pinpoints": _PINPOINTS,
+        }
+        | _MEAN_STD,
+        seed=6,
+        processor_extras={"num_image_tokens": 16, "vision_feature_select_strategy": "full"},
+    )
+
+
+def _internvl() -> Family:
+    voc = vocab.INTERNVL
+    vision = _tower("internvl_vision", image_size=[32, 32], patch_size=[8, 8])
+    return Family(
+        "InternVLForConditionalGeneration",
+        "InternVLConfig",
+        voc,
+        {
+            "text_config": _text(voc, model_type="qwen2"),
+            "vision_config": vision,
+            "image_token_id": voc.id_of("<IMG_CONTEXT>"),
+            "image_seq_length": 4,
+            "tie_word_embeddings": False,
+        },
+        {
+            "image_processor_type": "GotOcr2ImageProcessor",
+            "size": {"height": 32, "width": 32},
+            "min_patches": 1,
+            "max_patches": 4,
+        }
+        | _MEAN_STD,
+        seed=7,
+        processor_extras={"image_seq_length": 4},
+    )
+
+
+def _idefics(architecture: str, config: str, model_type: str, tied: bool, seed: int) -> Family:
+    voc = vocab.IDEFICS
+    processor = architecture.replace("ForConditionalGeneration", "ImageProcessor")
+    return Family(
+        architecture,
+        config,
+        voc,
+        {
+            "text_config": _text(voc, model_type="llama"),
+            "vision_config": _tower(f"{model_type}_vision"),
+            "image_token_id": voc.id_of("<image>"),
+            "pad_token_id": voc.id_of("<|im_end|>"),
+            "scale_factor": 2,
+            "tie_word_embeddings": tied,
+        },
+        {
+            "image_processor_type": processor,
+            "size": {"longest_edge": 64},
+            "max_image_size": {"longest_edge": 32},
+            "do_image_splitting": True,
+        }
+        | _MEAN_STD,
+        seed=seed,
+        processor_extras={"image_seq_len": 4},
+    )
+
+
+def _mistral3() -> Family:
+    voc = vocab.MISTRAL
+    text = _text(voc, model_type="mistral", head_dim=16, sliding_window=None)
+    return Family(
+        "Mistral3ForConditionalGeneration",
+        "Mistral3Config",
+        voc,
+        {
+            "text_config": text,
+            "vision_config": _tower("pixtral", image_size=64, head_dim=16),
+            "image_token_index": voc.id_of("[IMG]"),
+            "spatial_merge_size": 2,
+            "tie_word_embeddings": False,
+        },
+        {
+            "image_processor_type": "PixtralImageProcessor",
+            "size": {"longest_edge": 64},
+            "patch_size": 8,
+        }
+        | _CLIP_NORMS,
+        seed=10,
+        processor_extras={"patch_size": 8, "spatial_merge_size": 2},
+    )
+
+
+def _decoder(architecture: str, config: str, seed: int, **more: Any) -> Family:
+    return Family(architecture, config, vocab.TEXT, _text(vocab.TEXT, **more), seed=seed)
+
+
+FAMILIES: dict[str, Callable[[], Family]] = {
+    "llama": lambda: _decoder("LlamaForCausalLM", "LlamaConfig", 11),
+    "qwen2": lambda: _decoder("Qwen2ForCausalLM", "Qwen2Config", 12, tie_word_embeddings=True),
+    "qwen3": lambda: _decoder("Qwen3ForCausalLM", "Qwen3Config", 13, head_dim=16),
+    "mistral": lambda: _decoder(
+        "MistralForCausalLM", "MistralConfig", 14, head_dim=16, sliding_window=8
+    ),
+    "qwen3_vl": lambda: _qwen3_vl([0, 1], seed=0),
+    "qwen3_vl_plain": lambda: _qwen3_vl([], seed=15),
+    "qwen3_vl_moe": _qwen3_vl_moe,
+    "qwen2_vl": _qwen2_vl,
+    "qwen2_5_vl": _qwen2_5_vl,
+    "llava": _llava,
+    "llava_next": _llava_next,
+    "llava_onevision": _llava_onevision,
+    "internvl": _internvl,
+    "idefics3": lambda: _idefics(
+        "Idefics3ForConditionalGeneration", "Idefics3Config", "idefics3", False, 8
+    ),
+    "smolvlm": lambda: _idefics(
+        "SmolVLMForConditionalGeneration", "SmolVLMConfig", "smolvlm", True, 9
+    ),
+    "mistral3": _mistral3,
+}
+"""Name of each family to its builder. ``qwen3_vl_plain`` has no DeepStack (k = 0)."""
+
+TEXT_FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+VISION_FAMILIES = tuple(name for name in FAMILIES if name not in TEXT_FAMILIES)
