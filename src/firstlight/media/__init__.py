@@ -1,0 +1,21 @@
+"""From what a caller names as a picture to the processor's tensors.
+
+``load_image`` reads, ``decode_image`` decodes, ``ImageProcessor.artifact`` prepares. The first two
+are separate because reading waits for disks and networks while decoding keeps a core busy.
+"""
+
+from __future__ import annotations
+
+from firstlight.media.artifact import Artifact
+from firstlight.media.decode import DecodedImage, ImageLimits, decode_image
+from firstlight.media.processor import ImageProcessor
+from firstlight.media.source import load_image
+
+__all__ = [
+    "Artifact",
+    "DecodedImage",
+    "ImageLimits",
+    "ImageProcessor",
+    "decode_image",
+    "load_image",
+]

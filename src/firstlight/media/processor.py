@@ -1,0 +1,81 @@
+"""An image processor of transformers, called for one image at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+
+from firstlight.errors import MediaError
+from firstlight.media.artifact import Artifact
+from firstlight.media.decode import DecodedImage
+
+
+class ImageProcessor:
+    """Makes artifacts; holds no state of any request, so threads may share it.
+
+    One image a call keeps an artifact free of its neighbours: processors that pad a batch would
+    otherwise give an image other tensors in other company.
+
+    Args:
+        processor: a transformers image processor with the PIL backend.
+        options: keyword arguments for each of its calls, as the model's adapter asks for.
+    """
+
+    def __init__(self, processor: Any, options: Mapping[str, object] | None = None) -> None:
+        self._processor = processor
+        self._options = dict(options or {})
+
+    @property
+    def name(self) -> str:
+        """The processor's class."""
+        return type(self._processor).__name__
+
+    def artifact(self, image: DecodedImage) -> Artifact:
+        """Prepare one image.
+
+        Raises:
+            MediaError: the processor refuses it, e.g. for a side ratio over the model's limit.
+        """
+        width, height = image.size
+        try:
+            features = self._processor(images=[image.pixels], return_tensors="pt", **self._options)
+        except Exception as error:  # processors check sizes with whatever exception they like
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise MediaError(
+                f"{self.name} does not accept the image of {width} x {height} pixels: {reason}"
+            ) from error
+        tensors = {name: _tensor(value) for name, value in features.items()}
+        return Artifact(
+            {name: tensor for name, tensor in tensors.items() if tensor is not None},
+            image.size,
+            image.digest,
+        )
+
+    def fingerprint(self) -> str:
+        """Identity of everything but the image that decides the tensors, ``sha256:<hex>``."""
+        facts = {
+            "transformers": transformers.__version__,
+            "class": self.name,
+            "config": self._processor.to_dict(),
+            "options": self._options,
+        }
+        text = json.dumps(facts, sort_keys=True, default=repr)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _tensor(value: object) -> Tensor | None:
+    """Numbers of any form as an own CPU tensor; None for what holds none."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu().contiguous()
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged
+        return None
+    return torch.from_numpy(array.copy()) if array.dtype.kind in "biuf" else None
