@@ -1,0 +1,42 @@
+"""``firstlight inspect``: what a model declares and what was captured for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from firstlight.cli.options import PROGRESS, engine_config, takes
+from firstlight.cli.progress import open_with_bar
+from firstlight.cli.session import Session
+from firstlight.config import BUNDLED_MODEL, EngineConfig
+
+
+@takes(settings=engine_config)
+def inspect(
+    context: typer.Context,
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="The model.", show_default=False)
+    ] = BUNDLED_MODEL,
+    max_num_seqs: Annotated[
+        int | None,
+        typer.Option("--max-num-seqs", help="Requests at the same time.", show_default=False),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of tables.")
+    ] = False,
+    no_progress: PROGRESS = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Show a model's input contract, static buffers, graphs, and what runs eager and why."""
+    config = EngineConfig.from_options(settings | {"model": model, "max_num_seqs": max_num_seqs})
+    session: Session = context.obj
+    report = open_with_bar(session, config, shown=not no_progress).inspect()
+    if as_json:
+        print(json.dumps(report, ensure_ascii=False))
+        return
+    from firstlight.cli.tables import print_report
+
+    print_report(report)

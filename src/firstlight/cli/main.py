@@ -1,0 +1,90 @@
+"""The command ``firstlight``: its subcommands, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from firstlight import __version__
+from firstlight.cli.chat import chat
+from firstlight.cli.inspect import inspect
+from firstlight.cli.run import run
+from firstlight.cli.session import OpenModel, Session, open_llm
+from firstlight.errors import FirstlightError
+
+# typer exports only this leaf; its base is what all errors of usage share in every typer release.
+_UsageError = typer.BadParameter.__bases__[0]
+
+
+def _print_version(shown: bool) -> None:
+    if shown:
+        print(f"firstlight {__version__}")
+        raise typer.Exit
+
+
+def _start(
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error. May stand anywhere."),
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Vision-language models, time to first token first."""
+
+
+def build_app() -> typer.Typer:
+    """The command tree."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(_start)
+    for command in (run, chat, inspect):
+        app.command()(command)
+    return app
+
+
+def main(argv: Sequence[str] | None = None, *, open_model: OpenModel = open_llm) -> int:
+    """Run the command line and return its exit code: 0, 2 after an error, 130 after Ctrl-C.
+
+    Args:
+        argv: arguments without the program's name; None is the process's own.
+        open_model: how a model is opened; tests give another one.
+    """
+    session = Session(open_model)
+    command = typer.main.get_command(build_app())
+    arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
+    try:
+        code = command.main(
+            arguments or ["--help"], prog_name="firstlight", standalone_mode=False, obj=session
+        )
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        print(f"firstlight: {sentence(error)}", file=sys.stderr)
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _take_debug(arguments: list[str]) -> tuple[list[str], bool]:
+    """Take ``--debug`` out, before or behind the subcommand; what follows ``--`` is left alone."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = [a for a in arguments[:end] if a != "--debug"]
+    return options + arguments[end:], len(options) < end
+
+
+def sentence(error: Exception) -> str:
+    """``error`` as one line for people."""
+    # An error of usage words its text itself, with the name of the option.
+    text = " ".join(getattr(error, "format_message", error.__str__)().split())
+    if text and isinstance(error, _UsageError | FirstlightError):
+        return text
+    kind = type(error).__name__
+    return f"{kind}: {text} (an error firstlight did not expect; --debug shows where it arose)"

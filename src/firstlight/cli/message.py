@@ -1,0 +1,54 @@
+"""From what was typed to a chat message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from firstlight.errors import MediaError
+
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+# A path may be quoted, or have its spaces escaped as terminals do when a file is dropped on them.
+_WORD = re.compile(r"""(?<!\S)(?:'([^']+)'|"([^"]+)"|((?:\\.|[^\s\\])+?)([,;:?!]*(?!\S)))""")
+
+
+def user_message(text: str, images: Sequence[str]) -> dict[str, object]:
+    """One user turn: the images first, then the text."""
+    parts: list[dict[str, object]] = [{"type": "image", "image": image} for image in images]
+    return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
+
+
+def check_image(image: str) -> str:
+    """The image's path, if there is such a file; found out before a model is loaded.
+
+    Raises:
+        MediaError: there is no such file, or it is a folder.
+    """
+    if image.startswith("data:"):
+        return image
+    path = Path(image).expanduser()
+    if not path.exists():
+        raise MediaError(f"there is no picture {image}")
+    if not path.is_file():
+        raise MediaError(f"{image} is not a file")
+    return str(path)
+
+
+def split_images(line: str) -> tuple[str, list[str]]:
+    """The text of a typed line and the picture files that it names.
+
+    A word counts as a picture only if it ends like one and the file exists; everything else stays
+    text, so that "what is a .png?" stays a question.
+    """
+    images: list[str] = []
+
+    def take(match: re.Match[str]) -> str:
+        word = match[1] or match[2] or re.sub(r"\\(.)", r"\1", match[3])
+        if word.lower().endswith(_SUFFIXES) and Path(word).expanduser().is_file():
+            images.append(str(Path(word).expanduser()))
+            return match[4] or ""
+        return match[0]
+
+    text = _WORD.sub(take, line)
+    return " ".join(text.split()) if images else line.strip(), images

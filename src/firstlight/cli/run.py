@@ -1,0 +1,103 @@
+"""``firstlight run``: one question, one answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from firstlight.cli.message import check_image, user_message
+from firstlight.cli.options import PROGRESS, engine_config, sampling_params, takes
+from firstlight.cli.progress import open_with_bar
+from firstlight.cli.report import as_json, timing_line
+from firstlight.cli.session import Message, Session
+from firstlight.config import BUNDLED_MODEL, EngineConfig
+from firstlight.core.output import Completion
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.errors import RequestError
+
+
+@takes(settings=engine_config, params=sampling_params)
+def run(
+    context: typer.Context,
+    first: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
+    ] = None,
+    second: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="The question. With one argument alone, that is the prompt. "
+            "The prompt - is read from standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image", "-i", metavar="FILE", help="A picture; may be repeated.", show_default=False
+        ),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", help="A system message.", show_default=False)
+    ] = None,
+    as_json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
+    ] = False,
+    no_progress: PROGRESS = False,
+    *,
+    settings: dict[str, Any],
+    params: SamplingParams,
+) -> None:
+    """Answer PROMPT, about pictures if any are given.
+
+    The answer goes to standard output as it is generated, the timing line to standard error.
+    """
+    model, prompt = split_arguments(first, second)
+    images = [check_image(path) for path in image or ()]
+    # One request at a time: nothing is spent on graphs and pages for more.
+    config = EngineConfig.from_options(settings | {"model": model, "max_num_seqs": 1})
+    session: Session = context.obj
+    llm = open_with_bar(session, config, shown=not no_progress)
+    turns: list[Message] = [{"role": "system", "content": system}] if system else []
+    turns.append(user_message(prompt, images))
+    for event in llm.stream_chat(turns, params):
+        if isinstance(event, Completion):
+            completion = event
+        elif not as_json_:
+            print(event, end="", flush=True)
+    if as_json_:
+        print(json.dumps({"model": config.model} | as_json(completion, llm), ensure_ascii=False))
+        return
+    print(flush=True)
+    print(timing_line(completion), file=sys.stderr)
+
+
+def split_arguments(first: str | None, second: str | None) -> tuple[str, str]:
+    """``(model, prompt)``: with two arguments the first is the model, with one it is the prompt.
+
+    Raises:
+        RequestError: there is no prompt, or the only argument is a model.
+    """
+    if first is None:
+        raise RequestError("run takes [MODEL] PROMPT; the prompt is missing")
+    if second is None and is_model(first):
+        raise RequestError(f"{first} is a model; the prompt is missing behind it")
+    model, prompt = (BUNDLED_MODEL, first) if second is None else (first, second)
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    if not prompt.strip():
+        raise RequestError("the prompt is empty")
+    return model, prompt
+
+
+def is_model(text: str) -> bool:
+    """Whether ``text`` names a checkpoint on disk: a folder with a config, or a GGUF file."""
+    path = Path(text)
+    try:
+        return (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file())
+    except OSError:  # a prompt may be longer than a file name can be
+        return False

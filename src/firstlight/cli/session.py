@@ -1,0 +1,52 @@
+"""What the commands need of an engine, and how they get one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from firstlight.config import EngineConfig
+from firstlight.core.output import Completion
+from firstlight.core.reason import Phase
+from firstlight.core.sampling_params import SamplingParams
+
+Message = Mapping[str, object]
+CaptureProgress = Callable[[Phase, int, int, int], None]
+"""Called after each captured bucket with its phase, its size, how many are done, of how many."""
+
+
+class ChatModel(Protocol):
+    """The part of :class:`firstlight.LLM` that the commands use."""
+
+    @property
+    def load_seconds(self) -> float: ...
+
+    @property
+    def capture_seconds(self) -> float: ...
+
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams
+    ) -> Iterator[str | Completion]: ...
+
+    def inspect(self) -> Mapping[str, object]: ...
+
+
+class OpenModel(Protocol):
+    """Loads a model and captures its graphs."""
+
+    def __call__(self, config: EngineConfig, progress: CaptureProgress | None) -> ChatModel: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One invocation of the command line."""
+
+    open_model: OpenModel
+
+
+def open_llm(config: EngineConfig, progress: CaptureProgress | None) -> ChatModel:
+    """The real engine; torch and transformers are imported here and not earlier."""
+    from firstlight.engine.llm import LLM
+
+    return LLM(config=config, progress=progress)

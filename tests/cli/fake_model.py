@@ -1,0 +1,102 @@
+"""An engine that answers from a list, for tests of the commands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from firstlight.cli.session import CaptureProgress, Message
+from firstlight.config import EngineConfig
+from firstlight.core.output import Completion, FinishReason, Usage
+from firstlight.core.reason import Decision, Phase, Reason
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.core.timing import StepRecord, Timings
+
+REPORT: dict[str, object] = {
+    "model": "fake",
+    "architecture": "FakeForConditionalGeneration",
+    "input_embeds_hidden_size": 24,
+    "declared": True,
+    "hidden_size": 8,
+    "segments": [
+        {"name": "tokens", "start": 0, "width": 8},
+        {"name": "deepstack.0", "start": 8, "width": 16},
+    ],
+    "planes": [],
+    "slots": [
+        {
+            "name": "input_embeds",
+            "shape": [64, 24],
+            "dtype": "float32",
+            "bytes": 6144,
+            "policy": "zero",
+        }
+    ],
+    "buckets": {
+        "prefill": [{"bucket": 64, "bytes": 2048, "seconds": 0.25, "ops": 7}],
+        "decode": [],
+    },
+    "backend": "tape",
+    "attention": "cpu",
+    "eager": [{"phase": "prefill", "reason": "no_bucket", "detail": "more than 64 tokens"}],
+}
+
+
+def completion(text: str, prompt_tokens: int = 88) -> Completion:
+    """An answer of two tokens: one replayed prefill, one eager decode step."""
+    steps = [
+        StepRecord(Decision(Phase.PREFILL, 96, prompt_tokens, Reason.CAPTURED), 0.008),
+        StepRecord(
+            Decision(Phase.DECODE, None, 1, Reason.NOT_CAPTURED, "bucket 1 is not captured"), 0.002
+        ),
+    ]
+    return Completion(
+        text=text,
+        token_ids=(5, 6),
+        finish_reason=FinishReason.STOP,
+        usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=2, image_tokens=60),
+        timings=Timings(
+            media_s=0.003,
+            encode_s=0.004,
+            prefill_s=0.008,
+            decode_s=0.002,
+            ttft_s=0.015,
+            total_s=0.017,
+            steps=steps,
+        ),
+    )
+
+
+class FakeModel:
+    """Gives ``answers`` in turn and remembers what it was asked; an exception is raised instead."""
+
+    load_seconds = 1.5
+    capture_seconds = 0.25
+
+    def __init__(self, *answers: str | Exception) -> None:
+        self._answers = list(answers)
+        self.asked: list[list[Message]] = []
+        self.params: list[SamplingParams] = []
+        self.config: EngineConfig | None = None
+
+    def open(self, config: EngineConfig, progress: CaptureProgress | None) -> FakeModel:
+        """Stands in for loading: keeps the configuration and reports one captured bucket."""
+        self.config = config
+        if progress is not None:
+            progress(Phase.PREFILL, 64, 1, 1)
+        return self
+
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams
+    ) -> Iterator[str | Completion]:
+        self.asked.append(list(messages))
+        self.params.append(sampling_params)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        half = len(answer) // 2
+        yield answer[:half]
+        yield answer[half:]
+        yield completion(answer)
+
+    def inspect(self) -> Mapping[str, object]:
+        return REPORT

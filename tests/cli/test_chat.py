@@ -1,0 +1,125 @@
+"""A conversation in the terminal keeps its turns, its pictures and its temper."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.cli.fake_model import FakeModel
+
+from firstlight.cli.chat import Conversation
+from firstlight.cli.main import main
+from firstlight.cli.session import Message
+from firstlight.core.output import Completion
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.errors import MediaError
+
+
+class Talk:
+    """A conversation with what it wrote and noted."""
+
+    def __init__(self, model: FakeModel) -> None:
+        self.model = model
+        self.written: list[str] = []
+        self.noted: list[str] = []
+        self.conversation = Conversation(
+            model, SamplingParams(), write=self.written.append, note=self.noted.append
+        )
+
+    def say(self, *lines: str) -> bool:
+        return all([self.conversation.take(line) for line in lines])
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "a.png"
+    path.touch()
+    return str(path)
+
+
+def test_an_answer_is_streamed_and_followed_by_its_timing() -> None:
+    talk = Talk(FakeModel("blue"))
+    talk.say("which colour?")
+    assert talk.written == ["bl", "ue", "\n"]
+    assert talk.noted[-1].startswith("first token")
+
+
+def test_earlier_turns_are_sent_again() -> None:
+    talk = Talk(FakeModel("one", "two"))
+    talk.say("first", "second")
+    roles = [(turn["role"], turn["content"]) for turn in talk.model.asked[1]]
+    assert roles[1] == ("assistant", "one")
+    assert [role for role, _ in roles] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("attach", ["/image {}", "{}", "/image '{}'"])
+def test_a_picture_waits_for_the_next_question_and_goes_with_it_once(
+    picture: str, attach: str
+) -> None:
+    talk = Talk(FakeModel("one", "two"))
+    talk.say(attach.format(picture), "what is it?", "and why?")
+    image = {"type": "image", "image": picture}
+    assert talk.model.asked[0][0]["content"] == [image, {"type": "text", "text": "what is it?"}]
+    assert talk.model.asked[1][2]["content"] == [{"type": "text", "text": "and why?"}]
+
+
+def test_a_picture_within_the_question_is_attached_to_it(picture: str) -> None:
+    talk = Talk(FakeModel("one"))
+    talk.say(f"{picture} what is it?")
+    assert talk.model.asked[0][0]["content"] == [
+        {"type": "image", "image": picture},
+        {"type": "text", "text": "what is it?"},
+    ]
+
+
+def test_reset_forgets_turns_and_pictures(picture: str) -> None:
+    talk = Talk(FakeModel("one", "two"))
+    talk.say("first", picture, "/reset", "second")
+    assert talk.model.asked[1] == [
+        {"role": "user", "content": [{"type": "text", "text": "second"}]}
+    ]
+
+
+def test_a_question_that_fails_is_told_and_left_out_of_the_conversation() -> None:
+    talk = Talk(FakeModel("one", MediaError("cannot read it"), "three"))
+    assert talk.say("first", "second", "third")
+    assert "error: cannot read it" in talk.noted
+    texts = [turn["content"] for turn in talk.model.asked[2] if turn["role"] == "user"]
+    assert texts == [[{"type": "text", "text": t}] for t in ("first", "third")]
+
+
+@pytest.mark.parametrize("line", ["/image no/such.png", "/image", "/frob"])
+def test_a_mistake_is_told_and_asks_the_model_nothing(line: str) -> None:
+    talk = Talk(FakeModel())
+    assert talk.say(line)
+    assert len(talk.noted) == 1
+    assert talk.model.asked == []
+
+
+@pytest.mark.parametrize("line", ["/exit", "/quit"])
+def test_exit_ends_it(line: str) -> None:
+    assert not Talk(FakeModel()).say(line)
+
+
+def test_an_interrupt_stops_the_answer_and_keeps_what_was_said() -> None:
+    class Interrupted(FakeModel):
+        def stream_chat(
+            self, messages: Sequence[Message], sampling_params: SamplingParams
+        ) -> Iterator[str | Completion]:
+            yield "half an"
+            raise KeyboardInterrupt
+
+    talk = Talk(Interrupted())
+    assert talk.say("tell me")
+    assert talk.conversation.messages[-1] == {"role": "assistant", "content": "half an"}
+    assert talk.noted == ["stopped"]
+
+
+def test_lines_from_a_pipe_are_answered_until_it_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("one?\n\ntwo?\n"))
+    assert main(["chat"], open_model=FakeModel("1", "2").open) == 0
+    assert capsys.readouterr().out == "1\n2\n"
