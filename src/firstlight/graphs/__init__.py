@@ -1,0 +1,1 @@
+"""Static buffers, captured graphs and the decision between graph and eager."""

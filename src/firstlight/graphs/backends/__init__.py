@@ -1,0 +1,1 @@
+"""How a body is captured and replayed."""

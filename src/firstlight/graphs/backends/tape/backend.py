@@ -1,0 +1,76 @@
+"""The tape: CUDA-graph semantics on a CPU -- fixed shapes, fixed addresses, no host reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from firstlight.graphs.arena import ScratchArena
+from firstlight.graphs.backends.tape.build import Memory, build_calls, constants_of, regions_of
+from firstlight.graphs.backends.tape.choose import FormChooser
+from firstlight.graphs.backends.tape.fold import ConstantPool, fold
+from firstlight.graphs.backends.tape.graph import CaptureSeconds, Counts, TapeGraph
+from firstlight.graphs.backends.tape.plan import plan_memory
+from firstlight.graphs.backends.tape.recorder import record
+from firstlight.graphs.ownership import Ownership
+
+
+class TapeBackend:
+    """Records the operations of a body below autograd and replays them over fixed memory.
+
+    Weights must not change while graphs exist: what depends on weights alone is computed once.
+    Graphs of one backend share scratch memory and constants, and must not run at the same time.
+
+    Args:
+        scratch: where intermediates live; one per process serves all backends.
+        kernels: Python functions called in place of custom operations, by overload.
+        pin_output: give each graph's output memory of its own, so that it outlives the next replay
+            of another graph (not of its own).
+    """
+
+    name = "tape"
+
+    def __init__(
+        self,
+        scratch: ScratchArena | None = None,
+        *,
+        kernels: Mapping[OpOverload, Callable[..., Any]] | None = None,
+        pin_output: bool = False,
+    ) -> None:
+        self.scratch = ScratchArena() if scratch is None else scratch
+        self._kernels = dict(kernels or {})
+        self._pin_output = pin_output
+        self._chooser = FormChooser(self._kernels)
+        self._constants = ConstantPool()
+
+    def capture(self, fn: Callable[[], torch.Tensor], *, owned: Ownership, label: str) -> TapeGraph:
+        """Run ``fn`` once and keep its operations.
+
+        Raises:
+            CaptureError: ``fn`` reads values on the host (HostReadError), makes shapes from data
+                (DynamicShapeError), touches memory that nobody owns (UnownedTensorError), or draws
+                random numbers; each names the op and the source line.
+        """
+        started = time.perf_counter()
+        recording = record(fn, owned, self._kernels)
+        recorded = time.perf_counter()
+        folded = fold(recording)
+        fresh = self._constants.share(recording, folded.constants)
+        plan = plan_memory(recording, folded.ops, folded.constants)
+        memory = Memory(recording, plan, self.scratch, pin_output=self._pin_output)
+        planned = time.perf_counter()
+        calls, steps = build_calls(folded.ops, recording, memory, self._chooser)
+        output = memory.tensor(recording.output)
+        done = time.perf_counter()
+        return TapeGraph(
+            label, calls, steps, output,
+            constants=constants_of(recording, fresh),
+            regions=regions_of(recording, folded.ops, memory),
+            counts=Counts(len(calls), recording.views, folded.n_folded, folded.n_dropped),
+            times=CaptureSeconds(recorded - started, planned - recorded, done - planned),
+            scratch_bytes=plan.n_bytes, fresh_bytes=memory.fresh_bytes,
+        )  # fmt: skip

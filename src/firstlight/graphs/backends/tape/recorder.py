@@ -1,0 +1,254 @@
+"""Runs a body once and writes down every operation that moves data.
+
+Recorded under ``torch.no_grad``, not ``inference_mode``: there composite operations reach a
+dispatch mode undecomposed and flagged as views although some of them copy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from firstlight.errors import CaptureError, UnownedTensorError
+from firstlight.graphs.backends.tape.record import (
+    OpCall,
+    Origin,
+    Place,
+    Recording,
+    StorageRecord,
+    leaves,
+    map_nested,
+)
+from firstlight.graphs.backends.tape.refuse import HostReadGuard, refuse
+from firstlight.graphs.backends.tape.source import caller
+from firstlight.graphs.ownership import Ownership, has_storage
+
+Kernels = Mapping[OpOverload, Callable[..., Any]]
+
+# They only name memory; what it holds before the first write is nobody's business.
+_ALLOCATIONS = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty",
+                 "new_empty_strided")
+)  # fmt: skip
+_KEPT_CONTENT = 4096  # bytes of a host value that are compared to share it between graphs
+
+
+def record(fn: Callable[[], torch.Tensor], owned: Ownership, kernels: Kernels) -> Recording:
+    """Call ``fn`` once, for real, and return what it did.
+
+    Raises:
+        CaptureError: an operation cannot be held by a graph, or the result is not one tensor.
+    """
+    recorder = Recorder(owned, kernels)
+    with torch.no_grad(), HostReadGuard(), recorder:
+        output = fn()
+    if not isinstance(output, torch.Tensor):
+        raise CaptureError(f"the body returned {type(output).__name__}; it must be one tensor")
+    place = recorder.place(output, "the body's result")
+    if not isinstance(place, Place):
+        raise CaptureError("the body returned a tensor of an opaque layout")
+    recorder.recording.output = place
+    return recorder.recording
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The dispatch mode; one per recording."""
+
+    def __init__(self, owned: Ownership, kernels: Kernels) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recording = Recording()
+        self._owned = owned
+        self._kernels = kernels
+        self._index: dict[int, int] = {}
+        # A weak reference keeps the address of a freed storage's header from being reused, so that
+        # one address means one storage for the whole recording.
+        self._weak: list[StorageWeakRef] = []
+        self._variable: set[int] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        refuse(func, args, kwargs)
+        if func._schema.name == "aten::lift_fresh":
+            self._adopt_host_value(args[0])
+        before = self._places(func, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            result = self._kernels.get(func, func)(*args, **kwargs)
+        self._note(func, args, kwargs, before, result)
+        return result
+
+    def place(self, tensor: torch.Tensor, op: str) -> Place | torch.Tensor:
+        """Where ``tensor`` lies; itself if it is of an owned opaque layout.
+
+        Raises:
+            UnownedTensorError: nobody keeps its memory alive.
+            CaptureError: a kind of tensor that cannot be described by an address.
+        """
+        if not has_storage(tensor):
+            if self._owned.find(tensor) is None:
+                raise _unowned(tensor, op)
+            return tensor
+        _check_plain(tensor, op)
+        index = self._known(tensor)
+        if index is None:
+            index = self._adopt_owned(tensor, op)
+        record = self.recording.storages[index]
+        record.n_bytes = max(record.n_bytes, tensor.untyped_storage().nbytes())
+        offset = int(tensor.storage_offset())
+        return Place(index, offset, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def _known(self, tensor: torch.Tensor) -> int | None:
+        return self._index.get(tensor.untyped_storage()._cdata)
+
+    def _adopt_owned(self, tensor: torch.Tensor, op: str) -> int:
+        owned = self._owned.find(tensor)
+        if owned is None:
+            raise _unowned(tensor, op)
+        origin = Origin.FROZEN if owned.frozen else Origin.OWNED
+        return self._add(tensor.untyped_storage(), origin, owned.owner, held=True)
+
+    def _add(self, storage: torch.UntypedStorage, origin: Origin, owner: str, held: bool) -> int:
+        index = len(self.recording.storages)
+        self.recording.storages.append(
+            StorageRecord(index, origin, owner, storage.nbytes(), storage if held else None)
+        )
+        self._index[storage._cdata] = index
+        self._weak.append(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+        return index
+
+    def _adopt_host_value(self, tensor: torch.Tensor) -> None:
+        """Host numbers become a constant of the graph: ``torch.tensor([...])``, ``x[0] = 1.0``."""
+        if self._known(tensor) is not None or self._owned.find(tensor) is not None:
+            return
+        storage = tensor.untyped_storage()
+        index = self._add(storage, Origin.MADE, f"host value at {caller()}", held=True)
+        if storage.nbytes() <= _KEPT_CONTENT:
+            content = ctypes.string_at(storage.data_ptr(), storage.nbytes())
+            self.recording.storages[index].content = content
+
+    def _places(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = str(func)
+
+        def leaf(value: Any) -> Any:
+            return self.place(value, name) if isinstance(value, torch.Tensor) else value
+
+        return map_nested(leaf, args), {k: map_nested(leaf, v) for k, v in kwargs.items()}
+
+    def _note(
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        before: tuple[tuple[Any, ...], dict[str, Any]],
+        result: Any,
+    ) -> None:
+        outputs, writes = self._outputs(func, result)
+        if func._schema.name in _ALLOCATIONS:
+            return
+        moved_view = torch.Tag.inplace_view in func.tags
+        for name, tensor in () if moved_view else _mutated(func, args, kwargs):
+            after = self.place(tensor, str(func))
+            if not isinstance(after, Place):
+                raise CaptureError("it writes to an opaque layout", op=str(func), where=caller())
+            writes.add(after.storage)
+            if name in kwargs and isinstance(kwargs[name], torch.Tensor):
+                before[1][name] = after  # an output argument may be resized by the call
+        returned = [t for t in leaves(result) if isinstance(t, torch.Tensor)]
+        if moved_view or (not writes and returned):
+            self.recording.views += 1
+            return
+        reads = {p.storage for p in leaves(before) if isinstance(p, Place)}
+        call = OpCall(
+            func, before[0], before[1], outputs, tuple(sorted(reads)), tuple(sorted(writes)),
+            caller(), effect=not writes,
+        )  # fmt: skip
+        self.recording.ops.append(call)
+        self._hold_constants(call, returned)
+
+    def _outputs(self, func: OpOverload, result: Any) -> tuple[tuple[Place | None, ...], set[int]]:
+        """Places of the returned tensors and the storages among them that are new."""
+        outputs: list[Place | None] = []
+        made: set[int] = set()
+        for tensor in leaves(result):
+            if not isinstance(tensor, torch.Tensor):
+                outputs.append(None)
+                continue
+            if not has_storage(tensor):
+                raise CaptureError(
+                    "the result has an opaque layout; pack weights before capture",
+                    op=str(func),
+                    where=caller(),
+                )
+            if self._known(tensor) is None:
+                storage = tensor.untyped_storage()
+                made.add(self._add(storage, Origin.MADE, f"{func} at {caller()}", held=False))
+            place = self.place(tensor, str(func))
+            outputs.append(place if isinstance(place, Place) and place.storage in made else None)
+        return tuple(outputs), made
+
+    def _hold_constants(self, call: OpCall, returned: list[torch.Tensor]) -> None:
+        """Keep results that depend on weights and host numbers only; let go what turned variable.
+
+        Whether such a result is a constant in the end is settled when the recording is complete.
+        """
+        storages = self.recording.storages
+        constant = not call.effect and all(
+            storages[i].origin is not Origin.OWNED and i not in self._variable for i in call.reads
+        )
+        constant = constant and all(storages[i].origin is Origin.MADE for i in call.writes)
+        if not constant:
+            self._variable.update(call.writes)
+            for index in call.writes:
+                if storages[index].origin is Origin.MADE:
+                    storages[index].held = None
+            return
+        for tensor in returned:
+            storage = tensor.untyped_storage()
+            index = self._index[storage._cdata]
+            if index in call.writes:
+                storages[index].held = storage
+
+
+def _check_plain(tensor: torch.Tensor, op: str) -> None:
+    """Refuse what shape, strides and address do not describe."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        reason = f"tensors of class {type(tensor).__name__} hide their memory"
+    elif tensor.is_conj() or tensor.is_neg():
+        reason = "a lazily conjugated or negated view; call resolve_conj() or resolve_neg()"
+    elif tensor.device.type != "cpu":
+        reason = f"a tensor on {tensor.device}; the tape runs on the CPU"
+    else:
+        return
+    raise CaptureError(reason, op=op, where=caller())
+
+
+def _unowned(tensor: torch.Tensor, op: str) -> UnownedTensorError:
+    return UnownedTensorError(
+        f"a tensor of shape {list(tensor.shape)} and dtype {tensor.dtype} belongs to no weight, "
+        "slot or pool and was not made by the body: a graph would remember an address that nobody "
+        "keeps alive; make it a buffer of the module, or declare it with Ownership.add",
+        op=op, where=caller(),
+    )  # fmt: skip
+
+
+def _mutated(
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor that ``func`` writes, with the name of its argument."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        yield from ((argument.name, t) for t in leaves(value) if isinstance(t, torch.Tensor))

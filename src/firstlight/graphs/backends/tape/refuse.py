@@ -1,0 +1,108 @@
+"""Operations that no graph can hold, refused when they are met: by tag, by argument, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+
+from firstlight.errors import CaptureError, DynamicShapeError, HostReadError
+from firstlight.graphs.backends.tape.record import leaves
+from firstlight.graphs.backends.tape.source import caller
+
+_INDEXING = frozenset({"aten::index", "aten::_unsafe_index"})
+_INDEX_WRITES = frozenset({"aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+_MASKS = (torch.bool, torch.uint8)
+
+# Reads of a tensor's values that never reach the dispatcher, or reach it under a worse name.
+_HOST_READS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in (
+        "tolist", "numpy", "item", "__array__", "__bool__", "__int__", "__float__", "__index__",
+        "__complex__", "__nonzero__", "__repr__", "__format__", "__dlpack__", "__contains__",
+        "__reduce_ex__", "__deepcopy__", "is_nonzero",
+    )
+    if hasattr(torch.Tensor, name)
+)  # fmt: skip
+_FROM_HOST = frozenset({torch.tensor, torch.as_tensor, torch.Tensor.new_tensor})
+
+
+def refuse(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise if ``func`` reads values on the host, has a data-dependent shape, or is random.
+
+    Raises:
+        HostReadError, DynamicShapeError, CaptureError: with the op and the source line.
+    """
+    name = func._schema.name
+    tags = func.tags
+    if torch.Tag.data_dependent_output in tags:
+        raise HostReadError(
+            "the body reads a tensor's value on the host; a graph would keep the value that it "
+            "had at capture",
+            op=str(func), where=caller(),
+        )  # fmt: skip
+    if name in _INDEXING or name in _INDEX_WRITES:
+        _refuse_mask_index(func, args)
+    elif torch.Tag.dynamic_output_shape in tags and kwargs.get("output_size") is None:
+        raise _dynamic(func)
+    if torch.Tag.nondeterministic_seeded in tags and _is_random(func, args, kwargs):
+        raise CaptureError(
+            "the body draws random numbers; sampling belongs outside the body",
+            op=str(func), where=caller(),
+        )  # fmt: skip
+
+
+def _refuse_mask_index(func: OpOverload, args: tuple[Any, ...]) -> None:
+    """A mask as index means ``nonzero``; only filling with one value needs no count."""
+    masked = any(isinstance(i, torch.Tensor) and i.dtype in _MASKS for i in args[1])
+    if masked and not (func._schema.name in _INDEX_WRITES and args[2].numel() == 1):
+        raise _dynamic(func)
+
+
+def _dynamic(func: OpOverload) -> DynamicShapeError:
+    return DynamicShapeError(
+        "the shape of the result depends on the data; use a dense form (torch.where, a "
+        "multiplication by the mask, an index of fixed length)",
+        op=str(func), where=caller(),
+    )  # fmt: skip
+
+
+def _is_random(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Attention carries the tag for its dropout; without dropout it is deterministic."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.name in ("dropout_p", "dropout", "p"):
+            default = argument.default_value
+            value = args[position] if position < len(args) else kwargs.get(argument.name, default)
+            return value is None or float(value) != 0.0
+    return True
+
+
+class HostReadGuard(TorchFunctionMode):
+    """Refuses host reads that the dispatcher does not see, such as ``Tensor.tolist``."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _HOST_READS:
+            raise _host_read(f"Tensor.{func.__name__}")
+        if func in _FROM_HOST:
+            data = (args[1:] if func is torch.Tensor.new_tensor else args, kwargs.get("data"))
+            if any(isinstance(leaf, torch.Tensor) for leaf in leaves(data)):
+                raise _host_read(func.__name__)
+        return func(*args, **kwargs)
+
+
+def _host_read(op: str) -> HostReadError:
+    return HostReadError(
+        "the body reads a tensor's value on the host; a graph would keep the value that it had "
+        "at capture",
+        op=op, where=caller(),
+    )  # fmt: skip
