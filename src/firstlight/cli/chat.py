@@ -112,7 +112,7 @@ class Conversation:
 def chat(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="The model.", show_default=False)
+        str, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
     ] = BUNDLED_MODEL,
     system: Annotated[
         str | None, typer.Option("--system", help="A system message.", show_default=False)

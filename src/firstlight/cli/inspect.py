@@ -17,7 +17,7 @@ from firstlight.config import BUNDLED_MODEL, EngineConfig
 def inspect(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="The model.", show_default=False)
+        str, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
     ] = BUNDLED_MODEL,
     max_num_seqs: Annotated[
         int | None,

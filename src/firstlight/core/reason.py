@@ -33,6 +33,24 @@ class Reason(StrEnum):
     CAPTURE_FAILED = "capture_failed"
     QUARANTINED = "quarantined"
 
+    @property
+    def meaning(self) -> str:
+        """The rule in words, as the documentation lists it."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Reason.CAPTURED: "The batch ran from a captured graph.",
+    Reason.GRAPHS_OFF: "Graphs are turned off (`eager=True`, or the eager backend).",
+    Reason.NO_BUCKET: "The batch has more tokens than the largest bucket.",
+    Reason.PADDING_COST: "Padding to the next bucket was measured to cost more than running eager.",
+    Reason.TOO_MANY_REQUESTS: "The batch has more requests than the graphs were captured for.",
+    Reason.CONTEXT_TOO_LONG: "A request's context is longer than the graphs' page tables hold.",
+    Reason.NOT_CAPTURED: "The bucket has not been captured yet.",
+    Reason.CAPTURE_FAILED: "The bucket could not be captured; the report says why.",
+    Reason.QUARANTINED: "The bucket's replay was not equal to eager execution; it serves nobody.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

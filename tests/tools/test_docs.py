@@ -1,0 +1,72 @@
+"""The documentation tool finds what is out of date and links that lead nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools.docs.pages import broken_links, parts_used, regenerate
+from tools.docs.parts import PARTS, commands, sampling, settings, table
+
+PAGE = "before\n<!-- generated: x -->\nold\n<!-- end generated -->\nafter\n"
+
+
+def test_a_generated_part_is_replaced_and_nothing_else() -> None:
+    assert regenerate(PAGE, {"x": lambda: "new"}) == PAGE.replace("old", "new")
+
+
+def test_regenerating_twice_changes_nothing_more() -> None:
+    once = regenerate(PAGE, {"x": lambda: "new\n"})
+    assert regenerate(once, {"x": lambda: "new\n"}) == once
+
+
+def test_a_part_that_nothing_generates_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        regenerate(PAGE, {})
+
+
+def test_the_parts_of_a_page_are_listed() -> None:
+    assert parts_used(PAGE) == {"x"}
+
+
+@pytest.mark.parametrize(
+    ("target", "is_broken"),
+    [
+        ("other.md", False),
+        ("other.md#a-heading-of-it", False),
+        ("other.md#no-such-heading", True),
+        ("missing.md", True),
+        ("#own-heading", False),
+        ("#missing", True),
+        ("https://example.org/x", False),
+        ("../outside.md", True),
+    ],
+)
+def test_a_relative_link_must_lead_somewhere(tmp_path: Path, target: str, is_broken: bool) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    (tmp_path / "outside.md").touch()
+    (root / "other.md").write_text("# A heading, of it\n")
+    page = root / "page.md"
+    page.write_text(f"## Own heading\n[link]({target})\n```\n[not a link](nowhere.md)\n```\n")
+    assert bool(broken_links(page, root)) is is_broken
+
+
+def test_a_bar_in_a_cell_does_not_open_another_one() -> None:
+    assert table(["a"], [["x|y"]]).splitlines()[-1] == "| x\\|y |"
+
+
+def test_commands_lists_every_option_of_run() -> None:
+    text = commands()
+    assert "### firstlight run" in text
+    assert "| `--max-tokens`, `-n` | int | Tokens to generate at most. |" in text
+    assert "| `--image`, `-i` | FILE | A picture; may be repeated. |" in text
+
+
+def test_settings_and_sampling_list_every_field() -> None:
+    assert "| `page_size` | `16` | an int from 1 to 1024 |" in settings()
+    assert "| `frequency_penalty` | `0.0` | subtracted once" in sampling()
+
+
+def test_every_part_can_be_made() -> None:
+    assert all(make().strip() for make in PARTS.values())

@@ -1,0 +1,1 @@
+"""Keeps the documentation true: generated parts, and links that lead somewhere."""

@@ -1,0 +1,125 @@
+"""The parts of the documentation that are generated from the code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import typer
+
+from firstlight import errors
+from firstlight.cli.main import build_app
+from firstlight.config import EngineConfig
+from firstlight.core.reason import Reason
+from firstlight.core.sampling_params import SamplingParams
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A markdown table; a bar within a cell is escaped."""
+    head = list(header)
+    lines = [head, ["---"] * len(head), *map(list, rows)]
+    return "\n".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+    )
+
+
+def commands() -> str:
+    """Every command with its arguments and options."""
+    root: Any = typer.main.get_command(build_app())
+    parts = [_command(f"firstlight {name}", command) for name, command in root.commands.items()]
+    return "\n\n".join([_command("firstlight", root), *parts])
+
+
+def _command(name: str, command: Any) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    usage = [name, *(f"[{p.metavar}]" for p in arguments), "[OPTIONS]"]
+    if hasattr(command, "commands"):
+        usage = [name, "COMMAND", "[OPTIONS]"]
+    rows = [_parameter(p) for p in command.params if p.name != "help"]
+    text = inspect.cleandoc(command.help or "").replace("\n", " ").replace("  ", "\n\n")
+    return "\n\n".join(
+        [f"### {name}", f"`{' '.join(usage)}`", text, table(("", "value", "meaning"), rows)]
+    )
+
+
+def _parameter(parameter: Any) -> tuple[str, str, str]:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar}`", "", parameter.help
+    if getattr(parameter, "is_flag", False):
+        value = ""
+    else:
+        value = parameter.metavar or _type_name(parameter)
+    return ", ".join(f"`{o}`" for o in parameter.opts), value, parameter.help
+
+
+def _type_name(parameter: Any) -> str:
+    """``int``, ``float`` or ``text``; typer keeps the type in different places in its releases."""
+    descriptor = getattr(parameter, "type_descriptor", None)
+    kind = descriptor.annotation if descriptor is not None else parameter.type.name
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    numbers = {"int": "int", "integer": "int", "float": "float"}
+    return numbers.get(name, "text")
+
+
+def settings() -> str:
+    """Every field of the configuration."""
+    rows = []
+    for entry in fields(EngineConfig):
+        default = "" if entry.name == "cache_dir" else f"`{entry.default!r}`"
+        rows.append((f"`{entry.name}`", default, entry.metadata["accepted"], entry.metadata["doc"]))
+    return table(("field", "default", "accepted", "meaning"), rows)
+
+
+def reasons() -> str:
+    """Every reason code."""
+    return table(("reason", "meaning"), ((f"`{r.value}`", r.meaning) for r in Reason))
+
+
+def sampling() -> str:
+    """Every field of the sampling parameters, described by the class's own docstring."""
+    attributes = inspect.cleandoc(SamplingParams.__doc__ or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w[\w, ]*): (.+?)(?=^    \w|\Z)", attributes, re.M | re.S)
+    described = {name: text for names, text in entries for name in names.split(", ")}
+    rows = [
+        (f"`{f.name}`", f"`{f.default!r}`", " ".join(described[f.name].split()))
+        for f in fields(SamplingParams)
+    ]
+    return table(("field", "default", "meaning"), rows)
+
+
+def error_tree() -> str:
+    """The exception tree, as errors.py opens with it."""
+    tree = (errors.__doc__ or "").partition("::\n")[2]
+    return f"```\n{inspect.cleandoc(tree)}\n```"
+
+
+def architectures() -> str:
+    """Every architecture with a built-in adapter, and what the adapter says of itself."""
+    from firstlight.models.adapter import Adapter
+    from firstlight.models.registry import AdapterRegistry
+
+    registry = AdapterRegistry(entry_points=False)
+    rows = []
+    for name in registry.architectures:
+        adapter = registry.entry(name).adapter
+        text = "Text only; declares nothing." if adapter is Adapter else _first_sentence(adapter)
+        rows.append((f"`{name}`", f"`{adapter.__name__}`", text))
+    return table(("architecture", "adapter", "what it serves"), rows)
+
+
+def _first_sentence(described: type) -> str:
+    text = " ".join(inspect.cleandoc(described.__doc__ or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) ", text)[0].replace("``", "`")
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "architectures": architectures,
+    "commands": commands,
+    "errors": error_tree,
+    "reasons": reasons,
+    "sampling": sampling,
+    "settings": settings,
+}
