@@ -23,7 +23,7 @@ _REFUSED: dict[str, list[object]] = {
     "max_context": [1, 0, 2.0, True],
     "max_num_seqs": [0, 1025, "8"],
     "max_batch_tokens": [0, -1],
-    "page_size": [0, 1025, 16.0],
+    "page_size": [0, 12, 2048, 16.0],
     "kv_pages": [1, 0],
     "kv_bytes": [0],
     "prefill_buckets": ["", "64,x", [64, 32], [64, 64], (0, 1), 64, [True, 2]],

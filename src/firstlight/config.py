@@ -49,6 +49,11 @@ def _is_int(low: int, high: int | None = None) -> Callable[[object], bool]:
     return check
 
 
+def _is_power_of_two(high: int) -> Callable[[object], bool]:
+    in_range = _is_int(1, high)
+    return lambda value: in_range(value) and bin(value).count("1") == 1  # type: ignore[arg-type]
+
+
 def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or check(value)
 
@@ -146,7 +151,7 @@ class EngineConfig:
         _or_none(_is_int(1)),
     )
     page_size: int = _setting(
-        16, "an int from 1 to 1024", "Tokens of one KV page.", _is_int(1, 1024)
+        16, "a power of two from 1 to 1024", "Tokens of one KV page.", _is_power_of_two(1024)
     )
     kv_pages: int | None = _setting(
         None,

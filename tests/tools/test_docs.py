@@ -64,7 +64,7 @@ def test_commands_lists_every_option_of_run() -> None:
 
 
 def test_settings_and_sampling_list_every_field() -> None:
-    assert "| `page_size` | `16` | an int from 1 to 1024 |" in settings()
+    assert "| `page_size` | `16` | a power of two from 1 to 1024 |" in settings()
     assert "| `frequency_penalty` | `0.0` | subtracted once" in sampling()
 
 
