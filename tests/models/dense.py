@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from firstlight.core.span import Span
-from firstlight.models.adapter import Adapter
+from firstlight.media import decode_image
+from firstlight.models.adapter import Adapter, Artifact
 from firstlight.models.loading import LoadedModel, load_model
-from firstlight.models.processing import ImageTensors, image_tensors
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Prompt:
 
     ids: list[int]
     spans: list[Span]
-    artifacts: list[ImageTensors]
+    artifacts: list[Artifact]
 
 
 def load(path: Path) -> LoadedModel:
@@ -79,10 +79,7 @@ def compose(loaded: LoadedModel, parts: Sequence[str | Image.Image]) -> Prompt:
         [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
     )
     images = [p for p in parts if not isinstance(p, str)]
-    artifacts = [
-        ImageTensors(image_tensors(loaded.image_processor, i, adapter.processor_options))
-        for i in images
-    ]
+    artifacts = [artifact_of(loaded, image) for image in images]
     ids: list[int] = []
     spans: list[Span] = []
     item = 0
@@ -97,7 +94,13 @@ def compose(loaded: LoadedModel, parts: Sequence[str | Image.Image]) -> Prompt:
     return Prompt(ids, spans, artifacts)
 
 
-def media_spans(adapter: Adapter, artifact: ImageTensors, item: int, start: int) -> list[Span]:
+def artifact_of(loaded: LoadedModel, image: Image.Image) -> Artifact:
+    """The picture as the model's processor prepares it."""
+    assert loaded.image_processor is not None
+    return loaded.image_processor.artifact(decode_image(image))
+
+
+def media_spans(adapter: Adapter, artifact: Artifact, item: int, start: int) -> list[Span]:
     """Runs of the media token inside one expansion that begins at ``start``."""
     spans: list[Span] = []
     row = 0

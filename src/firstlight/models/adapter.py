@@ -14,6 +14,8 @@ from firstlight.errors import MediaError
 from firstlight.models.body import Body, DecoderBody
 from firstlight.models.positions import Positions, linear_positions
 
+__all__ = ["Adapter", "Artifact", "Positions"]
+
 
 class Artifact(Protocol):
     """What an adapter needs of a media artifact: the processor's tensors of ONE image."""
@@ -107,6 +109,10 @@ class Adapter:
         """
         rows: Tensor = self.model.get_input_embeddings()(ids)
         return rows
+
+    def planes(self, ids: Tensor) -> Mapping[str, Tensor]:
+        """Values of the contract's planes for token ids int64 ``[n]``; absent ones stay neutral."""
+        return {}
 
     def media_rows(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """Encode images, batching what can be batched; neighbours do not change a result.

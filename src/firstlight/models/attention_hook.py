@@ -56,11 +56,20 @@ class AttentionContext(Protocol):
         ...
 
 
-def register() -> None:
-    """Make the name known to transformers; calling it again changes nothing."""
+def install(decoder: nn.Module) -> None:
+    """Register the function with transformers (once is enough) and set every layer to it.
+
+    It is set on the configurations that the decoder's modules read, not through transformers'
+    switch: that one reads a model's source and silently leaves alone what it does not recognise.
+    A layer that bypasses the interface is found by running it (:func:`probe_layers`).
+    """
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, attention)
+    for module in decoder.modules():
+        config = getattr(module, "config", None)
+        if hasattr(config, "_attn_implementation"):
+            config._attn_implementation = NAME  # type: ignore[union-attr]
 
 
 def attention(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from firstlight.errors import ModelLoadError
+from firstlight.media import ImageProcessor
 from firstlight.models import attention_hook
 from firstlight.models.adapter import Adapter
 from firstlight.models.dtypes import choose_dtype
@@ -21,8 +22,7 @@ from firstlight.models.files import (
     resolve_model,
 )
 from firstlight.models.gguf import converted_folder
-from firstlight.models.probe import LayerFacts, probe_layers, probe_merge
-from firstlight.models.processing import ImageTensors, image_tensors, probe_image
+from firstlight.models.probe import LayerFacts, probe_artifact, probe_layers, probe_merge
 from firstlight.models.registry import AdapterRegistry, Entry
 
 
@@ -33,7 +33,7 @@ class LoadedModel:
     Attributes:
         adapter: the family's adapter around the transformers model.
         tokenizer: transformers' tokenizer.
-        image_processor: transformers' image processor (PIL backend); None for text decoders.
+        image_processor: makes artifacts, with the options of the family; None for text decoders.
         chat_template: Jinja source, or None: then there is no chat, only plain prompts.
         eos_token_ids: ids that end an answer.
         layers: attention facts per decoder layer.
@@ -44,7 +44,7 @@ class LoadedModel:
 
     adapter: Adapter
     tokenizer: Any
-    image_processor: Any | None
+    image_processor: ImageProcessor | None
     chat_template: str | None
     eos_token_ids: frozenset[int]
     layers: tuple[LayerFacts, ...]
@@ -97,13 +97,15 @@ def load_model(
     model = _load_weights(
         folder, architecture, entry, choose_dtype(dtype, target), trust_remote_code
     ).to(target)
-    tokenizer = _load_tokenizer(folder, trust_remote_code)
+    tokenizer = _load_tokenizer(folder, model.config, trust_remote_code)
     adapter = prepare_adapter(model, tokenizer, entry.adapter)
     processor = _load_image_processor(folder, adapter, trust_remote_code)
     return LoadedModel(
         adapter=adapter,
         tokenizer=tokenizer,
-        image_processor=processor,
+        image_processor=None
+        if processor is None
+        else ImageProcessor(processor, adapter.processor_options),
         chat_template=_chat_template(folder, tokenizer),
         eos_token_ids=_eos_token_ids(model, tokenizer),
         layers=_probe(adapter, processor),
@@ -120,11 +122,10 @@ def prepare_adapter(model: Any, tokenizer: Any, adapter_class: type[Adapter]) ->
         ModelLoadError: its attention or rotary embedding is of a kind that cannot be served.
         ContractError: what it or the adapter declares is malformed.
     """
-    attention_hook.register()
     model.eval().requires_grad_(False)
     adapter = adapter_class(model, tokenizer)
     _refuse_unsupported(adapter)
-    adapter.decoder.set_attn_implementation(attention_hook.NAME)
+    attention_hook.install(adapter.decoder)
     return adapter
 
 
@@ -168,7 +169,6 @@ def _load_weights(
         model, report = cls.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation="sdpa",
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=remote,
@@ -185,12 +185,12 @@ def _load_weights(
     return model
 
 
-def _load_tokenizer(folder: Path, remote: bool) -> Any:
+def _load_tokenizer(folder: Path, config: Any, remote: bool) -> Any:
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=remote
+            folder, config=config, local_files_only=True, trust_remote_code=remote
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelLoadError(f"{folder} has no usable tokenizer: {_first_line(error)}") from error
@@ -208,7 +208,11 @@ def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any |
     try:
         # The PIL backend: the only one that needs no torchvision, and the same on every machine.
         return AutoImageProcessor.from_pretrained(
-            folder, backend="pil", local_files_only=True, trust_remote_code=remote
+            folder,
+            config=adapter.config,
+            backend="pil",
+            local_files_only=True,
+            trust_remote_code=remote,
         )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise ModelLoadError(
@@ -244,11 +248,7 @@ def _ids(value: int | Iterable[int] | None) -> tuple[int, ...]:
 
 
 def _probe(adapter: Adapter, processor: Any | None) -> tuple[LayerFacts, ...]:
-    artifacts = []
-    if processor is not None:
-        tensors = image_tensors(processor, probe_image(), adapter.probe_options)
-        artifacts.append(ImageTensors(tensors))
-    probe_merge(adapter, artifacts)
+    probe_merge(adapter, [] if processor is None else [probe_artifact(adapter, processor)])
     return probe_layers(adapter)
 
 

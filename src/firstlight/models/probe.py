@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from firstlight.contract import InputContract, PlaneDType
 from firstlight.errors import ModelLoadError, ProbeError
+from firstlight.media import ImageProcessor, decode_image
 from firstlight.models.adapter import Adapter, Artifact
 
 
@@ -123,6 +127,16 @@ def neutral_rows(adapter: Adapter, tokens: int, attention: object) -> _Rows:
 
 def _plane_dtype(dtype: PlaneDType, model: torch.dtype) -> torch.dtype:
     return {PlaneDType.INT64: torch.int64, PlaneDType.INT32: torch.int32}.get(dtype, model)
+
+
+def probe_artifact(adapter: Adapter, processor: Any) -> Artifact:
+    """A small square of noise as the model's processor prepares it; the same at each call.
+
+    Noise, because some towers drop a blank picture.
+    """
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    image = decode_image(Image.fromarray(pixels, "RGB"))
+    return ImageProcessor(processor, adapter.probe_options).artifact(image)
 
 
 def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:

@@ -1,0 +1,8 @@
+"""Equal but faster modules for transformers' decoder layers, each checked before it is put in."""
+
+from __future__ import annotations
+
+from firstlight.models.fuse.decoder import FuseReport, fuse_decoder
+from firstlight.models.fuse.linear import PackedLinear
+
+__all__ = ["FuseReport", "PackedLinear", "fuse_decoder"]

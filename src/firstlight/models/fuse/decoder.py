@@ -1,0 +1,105 @@
+"""Walks a decoder's layers and swaps what has a faster equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from firstlight.models.fuse.attention import FusedAttention
+from firstlight.models.fuse.linear import PackedLinear, can_pack
+from firstlight.models.fuse.mlp import FusedMLP
+from firstlight.models.fuse.parity import Rotary, attention_parity, heard, mlp_parity
+
+_Candidate = tuple[nn.Module, str | None]
+"""A replacement, and what its parity check found wrong."""
+
+
+@dataclass(slots=True)
+class FuseReport:
+    """What was swapped, by class name, and what was left as it is, with the reason."""
+
+    swapped: dict[str, int] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def count(self, name: str) -> None:
+        """One more module of this class was swapped."""
+        self.swapped[name] = self.swapped.get(name, 0) + 1
+
+
+@torch.no_grad()
+def fuse_decoder(decoder: Any, position_rank: int) -> FuseReport:
+    """Swap attention layers, gated MLPs and linear layers of ``decoder`` in place.
+
+    A module is replaced only after it and its replacement gave equal outputs on random input; what
+    does not fit, fails or differs stays, and the report says why.
+
+    Args:
+        decoder: transformers' decoder with ``layers``; without, nothing is done.
+        position_rank: rows of its rope positions.
+    """
+    report = FuseReport()
+    hidden_size = decoder.config.hidden_size
+    rotary = _rotary(decoder, position_rank, hidden_size)
+    for layer in getattr(decoder, "layers", ()):
+        attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
+        if rotary is not None and FusedAttention.takes(attention):
+            fused = partial(_fused_attention, attention, hidden_size, rotary)
+            _swap(layer, "self_attn", fused, report)
+        if FusedMLP.takes(mlp):
+            _swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size), report)
+        _pack_linears(layer, report)
+    return report
+
+
+def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary) -> _Candidate:
+    scale, window = heard(old, hidden_size, rotary)
+    new = FusedAttention(old, scale=scale, window=window)
+    return new, attention_parity(old, new, hidden_size, rotary)
+
+
+def _fused_mlp(old: nn.Module, hidden_size: int) -> _Candidate:
+    new = FusedMLP(old)
+    return new, mlp_parity(old, new, hidden_size)
+
+
+def _swap(
+    layer: nn.Module, name: str, candidate: Callable[[], _Candidate], report: FuseReport
+) -> None:
+    old = type(getattr(layer, name)).__name__
+    # Whatever a foreign module does on being called its own way is no error of this load: it stays.
+    try:
+        new, found = candidate()
+    except Exception as error:
+        report.left[old] = f"{type(error).__name__}: {error}"
+        return
+    if found is not None:
+        report.left[old] = found
+        return
+    setattr(layer, name, new)
+    report.count(old)
+
+
+def _pack_linears(layer: nn.Module, report: FuseReport) -> None:
+    """Prepack the linear layers that are left; their results keep every bit."""
+    for module in list(layer.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is nn.Linear and can_pack(child.weight):
+                setattr(module, name, PackedLinear([child]))
+                report.count("Linear")
+
+
+def _rotary(decoder: Any, position_rank: int, hidden_size: int) -> Rotary | None:
+    """Cosines and sines ``[1, rows, head_dim]`` as the layers get them; None if they get others."""
+    rows = 5
+    positions = torch.arange(3, 3 + rows).expand(position_rank, 1, rows)
+    hidden = torch.zeros(1, rows, hidden_size, dtype=decoder.dtype)
+    try:
+        cos, sin = decoder.rotary_emb(hidden, positions if position_rank > 1 else positions[0])
+    except Exception:
+        return None
+    return (cos, sin) if cos.ndim == 3 else None

@@ -1,0 +1,95 @@
+"""Does a faster module compute what the module it replaces computes?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from firstlight.models.attention_hook import NAME
+
+_ROWS = 5
+# bfloat16 keeps 8 bits; two orders of the same sums differ by a few roundings of the largest value.
+_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+
+
+class _Recorder:
+    """Stands for paged attention: mixes its inputs so that each of them shows in the output."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, float, int | None]] = []
+
+    def attend(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        self.calls.append((layer_index, scale, window))
+        groups = q.shape[1] // k.shape[1]
+        keys = k.roll(1, dims=1).repeat_interleave(groups, 1)
+        values = v.roll(1, dims=0).repeat_interleave(groups, 1)
+        return (q * keys + values).contiguous()
+
+
+def mlp_parity(old: nn.Module, new: nn.Module, hidden_size: int) -> str | None:
+    """None if equal, else what differs."""
+    x = _random(old, 1, _ROWS, hidden_size)
+    return _compare(lambda: old(x), lambda: new(x))
+
+
+Rotary = tuple[Tensor, Tensor]
+"""Cosines and sines ``[1, rows, head_dim]`` of the decoder's own rotary embedding."""
+
+
+def heard(attention: nn.Module, hidden_size: int, rotary: Rotary) -> tuple[float, int | None]:
+    """The scale and the window that a layer asks attention for, by listening to one call."""
+    recorder = _Recorder()
+    _call(attention, _input(attention, hidden_size, rotary), rotary, recorder)
+    (_, scale, window), *_ = recorder.calls
+    return scale, window
+
+
+def attention_parity(
+    old: nn.Module, new: nn.Module, hidden_size: int, rotary: Rotary
+) -> str | None:
+    """None if equal in output and in what is asked of attention, else what differs."""
+    x = _input(old, hidden_size, rotary)
+    ours, theirs = _Recorder(), _Recorder()
+    found = _compare(lambda: _call(old, x, rotary, theirs), lambda: _call(new, x, rotary, ours))
+    if found is None and theirs.calls != ours.calls:
+        return f"it asks attention for {theirs.calls}, not {ours.calls}"
+    return found
+
+
+def _input(module: nn.Module, hidden_size: int, rotary: Rotary) -> Tensor:
+    return _random(module, 1, rotary[0].shape[-2], hidden_size)
+
+
+def _call(module: nn.Module, x: Tensor, rotary: Rotary, recorder: _Recorder) -> Tensor:
+    context: dict[str, Any] = {NAME: recorder}
+    out: Tensor = module(
+        hidden_states=x, position_embeddings=rotary, attention_mask=None, **context
+    )[0]
+    return out
+
+
+def _compare(old: Callable[[], Tensor], new: Callable[[], Tensor]) -> str | None:
+    want, got = old(), new()
+    if want.shape != got.shape:
+        return f"shape {tuple(want.shape)} against {tuple(got.shape)}"
+    difference = (want.double() - got.double()).abs().max() / want.double().abs().max()
+    worst, allowed = float(difference), _TOLERANCE[want.dtype]
+    return None if worst <= allowed else f"outputs differ by {worst:.1e}, allowed is {allowed:.0e}"
+
+
+def _random(module: nn.Module, *shape: int) -> Tensor:
+    like = next(module.parameters())
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*shape, generator=generator).to(like)

@@ -1,0 +1,105 @@
+"""Each family, through its adapter, equals transformers' own forward on the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from PIL import Image
+from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
+
+from tests.conftest import TinyCheckpoint
+from tests.models.dense import compose, generate, load
+from tests.oracle import oracle_generate
+from tests.pictures import picture
+
+SMALL, LARGE = picture(48, 32, seed=1), picture(40, 72, seed=2)
+PROMPTS: dict[str, list[str | Image.Image]] = {
+    "text": ["What is this?"],
+    "image first": [SMALL, "What is it?"],
+    "image last": ["What is it?", LARGE],
+    "two images": ["a ", SMALL, "b ", LARGE, " compare"],
+    "adjacent images": [SMALL, LARGE, "Compare."],
+}
+STEPS = 12
+
+
+def check(path: TinyCheckpoint, family: str, parts: list[str | Image.Image]) -> None:
+    folder = path(family)
+    loaded = load(folder)
+    prompt = compose(loaded, parts)
+    images = [p for p in parts if not isinstance(p, str)]
+    logits, ids = generate(loaded, prompt, STEPS)
+    expected = oracle_generate(folder, prompt.ids, images, STEPS)
+    assert (logits - expected.logits).abs().max() < 1e-4
+    compared = expected.decided()
+    assert compared >= STEPS, "choose a seed whose greedy steps are all clear"
+    assert tuple(ids[:compared]) == expected.greedy_ids[:compared]
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+def test_a_text_decoder_answers_like_transformers(
+    family: str, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    check(tiny_checkpoint, family, ["How many circles are there in the picture?"])
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+def test_a_vision_model_answers_like_transformers(
+    family: str, prompt: str, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    check(tiny_checkpoint, family, PROMPTS[prompt])
+
+
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+def test_another_image_changes_the_logits(family: str, tiny_checkpoint: TinyCheckpoint) -> None:
+    loaded = load(tiny_checkpoint(family))
+    one, other = (
+        generate(loaded, compose(loaded, [picture(48, 32, seed=s), "What is it?"]), 1)[0]
+        for s in (1, 7)
+    )
+    assert (one - other).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+def test_rows_of_an_image_do_not_depend_on_its_neighbours(
+    family: str, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    loaded = load(tiny_checkpoint(family))
+    parts = [SMALL, LARGE, picture(96, 32, seed=3), SMALL]
+    artifacts = compose(loaded, [*parts, "x"]).artifacts
+    with torch.no_grad():
+        together = loaded.adapter.media_rows(artifacts)
+        alone = [loaded.adapter.media_rows([a])[0] for a in artifacts]
+    for a, b in zip(together, alone, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stack", ["deepstack.0", "deepstack.1"])
+def test_zeroing_one_deepstack_segment_changes_the_hidden_states(
+    stack: str, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    from tests.models.dense import DenseContext, Inputs, merged_rows
+
+    loaded = load(tiny_checkpoint("qwen3_vl"))
+    adapter, prompt = loaded.adapter, compose(loaded, [SMALL, "What is it?"])
+    where = torch.from_numpy(
+        adapter.positions(len(prompt.ids), prompt.spans, prompt.artifacts).prompt
+    )
+    segment = adapter.contract.segment(stack)
+    with torch.no_grad():
+        rows = merged_rows(adapter, prompt)
+        body = adapter.body()
+        before = body(Inputs(rows, where, {}, DenseContext()))
+        rows[:, segment.start : segment.end] = 0
+        after = body(Inputs(rows, where, {}, DenseContext()))
+    assert (before[-1] - after[-1]).abs().max() > 1e-3
+
+
+def test_no_request_leaves_anything_on_the_modules(tiny_checkpoint: TinyCheckpoint) -> None:
+    loaded = load(tiny_checkpoint("qwen3_vl"))
+    model = loaded.adapter.model
+    before = {n: set(vars(m)) for n, m in model.named_modules()}
+    generate(loaded, compose(loaded, [SMALL, "What is it?"]), 3)
+    assert {n: set(vars(m)) for n, m in model.named_modules()} == before
+    assert model.model.rope_deltas is None
