@@ -1,0 +1,102 @@
+"""Renders messages with a model's chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from firstlight.errors import RequestError
+
+_PROBE: Final = "\U0010fffd"  # a character that no template writes
+_TEXT_JOINT: Final = "\n"
+
+
+class ChatTemplate:
+    """One chat template with the tokenizer that renders it.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        source: the template (Jinja), None if the model brings none.
+    """
+
+    def __init__(self, tokenizer: Any, source: str | None) -> None:
+        self._tokenizer = tokenizer
+        self._source = source or ""
+        self._readable: dict[str, tuple[bool, bool]] = {}  # as a string, as a list
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The prompt as text, up to where the model's answer begins.
+
+        Args:
+            messages: as ``collect_images`` returns them. Content goes to the template as a string
+                where it reads strings, as a list of parts where a message brings a picture or the
+                template reads only lists.
+
+        Raises:
+            RequestError: there is no template, or it refuses the messages.
+        """
+        if not self._source:
+            raise RequestError(
+                "the model has no chat template; give one, or use generate() with a raw prompt"
+            )
+        try:
+            return self._apply([self._shape(message) for message in messages])
+        except Exception as error:  # a template raises what it likes
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise RequestError(
+                f"the chat template does not accept the messages: {reason}"
+            ) from error
+
+    def _apply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        rendered = self._tokenizer.apply_chat_template(
+            list(messages),
+            chat_template=self._source,
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        return str(rendered)
+
+    def reads_parts(self, role: str) -> bool:
+        """Whether messages of that role may be lists of parts; only then can they hold pictures."""
+        return self._reads(self._role(role), as_list=True)
+
+    def _role(self, role: str) -> str:
+        # "developer" is OpenAI's newer name for "system"
+        return "system" if role == "developer" and role not in self._source else role
+
+    def _shape(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        role = self._role(message["role"])
+        parts = message["content"]
+        texts = [part["text"] for part in parts if part["type"] == "text"]
+        content: object = parts
+        if len(texts) == len(parts):
+            single = len(texts) == 1
+            # A template that reads parts joins them in its own way; one that does not gets lines.
+            if (single or not self._reads(role, as_list=True)) and self._reads(role, as_list=False):
+                content = _TEXT_JOINT.join(texts)
+        return {**message, "role": role, "content": content}
+
+    def _reads(self, role: str, *, as_list: bool) -> bool:
+        """Whether a text of that role arrives in the prompt in this form; tried once."""
+        if role not in self._readable:
+            found = self._probe(role, as_list=False), self._probe(role, as_list=True)
+            # Neither: the template wants more than a bare message of that role. Then the user's
+            # messages say what it reads.
+            if not any(found) and role != "user":
+                found = self._reads("user", as_list=False), self._reads("user", as_list=True)
+            self._readable[role] = found
+        return self._readable[role][as_list]
+
+    def _probe(self, role: str, *, as_list: bool) -> bool:
+        content: object = [{"type": "text", "text": _PROBE}] if as_list else _PROBE
+        message = {"role": role, "content": content}
+        # Some templates insist on a user's turn before others.
+        for before in ([], [{"role": "user", "content": content}]):
+            try:
+                rendered = self._apply([*before, message])
+            except Exception:
+                continue
+            # Python's form of the list shows that the template printed it as a string.
+            if rendered.count(_PROBE) > len(before) and "'text'" not in rendered:
+                return True
+        return False

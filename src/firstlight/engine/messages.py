@@ -1,0 +1,137 @@
+"""Checks OpenAI-style messages and brings them into one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firstlight.errors import RequestError
+from firstlight.media.source import brief
+
+ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+DETAILS: Final = ("auto", "low", "high")
+_TEXT_TYPES = ("text", "input_text", "output_text")
+_URL_TYPES = ("image_url", "input_image")
+PART_TYPES: Final = (*_TEXT_TYPES, *_URL_TYPES, "image")
+# transformers' names for what an image part may bring
+_IMAGE_FIELDS = ("image", "path", "url")
+_URL_SCHEMES = ("data:", "http:", "https:", "file:")
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """A picture as a request names it, before anything is read.
+
+    Attributes:
+        image: path, bytes, PIL image or data URL.
+        detail: OpenAI's ``detail``: ``auto``, ``low`` or ``high``.
+        where: its place in the request, for messages.
+    """
+
+    image: object
+    detail: str = "auto"
+    where: str = "the picture"
+
+
+def collect_images(
+    messages: Sequence[Mapping[str, Any]],
+) -> tuple[list[Message], list[ImageSource]]:
+    """Messages in one form, and the pictures in the order in which they stand in them.
+
+    In that form ``content`` is always a list of ``{"type": "text", "text": str}`` and ``{"type":
+    "image"}`` parts; other fields of a message are kept. Nothing is read or fetched.
+
+    Raises:
+        RequestError: with the message, the part, the field, its value and what is accepted.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise RequestError(f"messages must be a list of messages, not a {type(messages).__name__}")
+    if not messages:
+        raise RequestError("messages is empty; it must hold at least one message")
+    images: list[ImageSource] = []
+    return [_message(m, f"messages[{i}]", images) for i, m in enumerate(messages)], images
+
+
+def _message(message: object, where: str, images: list[ImageSource]) -> Message:
+    if not isinstance(message, Mapping):
+        raise RequestError(
+            f"{where} is a {type(message).__name__}; it must be a mapping with 'role' and 'content'"
+        )
+    role = message.get("role")
+    if role not in ROLES:
+        raise _wrong(f"{where}.role", role, ", ".join(ROLES))
+    content = message.get("content")
+    if content is None and role == "assistant" and message.get("tool_calls"):
+        content = ""
+    return {**message, "content": _parts(content, f"{where}.content", images)}
+
+
+def _parts(content: object, where: str, images: list[ImageSource]) -> list[Message]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, Sequence) or isinstance(content, bytes) or not content:
+        raise _wrong(where, content, "a string, or a list of at least one part")
+    return [_part(part, f"{where}[{i}]", images) for i, part in enumerate(content)]
+
+
+def _part(part: object, where: str, images: list[ImageSource]) -> Message:
+    if not isinstance(part, Mapping):
+        raise _wrong(where, part, "a mapping with 'type'")
+    kind = part.get("type")
+    if kind in _TEXT_TYPES:
+        text = part.get("text")
+        if not isinstance(text, str):
+            raise _wrong(f"{where}.text", text, "a string")
+        return {"type": "text", "text": text}
+    if kind in _URL_TYPES:
+        images.append(_from_url(part, where))
+    elif kind == "image":
+        images.append(_from_image(part, where))
+    else:
+        raise _wrong(f"{where}.type", kind, ", ".join(PART_TYPES))
+    return {"type": "image"}
+
+
+def _from_url(part: Mapping[str, Any], where: str) -> ImageSource:
+    """``image_url`` as an object (OpenAI's chat form) or a string (its responses form)."""
+    where = f"{where}.image_url"
+    value = part.get("image_url")
+    detail = part.get("detail")
+    url = value
+    if isinstance(value, Mapping):
+        url, detail, where = value.get("url"), value.get("detail", detail), f"{where}.url"
+    if not isinstance(url, str) or not url.lstrip().lower().startswith(_URL_SCHEMES):
+        # A path here would let whoever writes a URL name files of this machine.
+        raise _wrong(where, url, "a URL (for a file, use {'type': 'image', 'image': path})")
+    return ImageSource(url, _detail(detail, where), where)
+
+
+def _from_image(part: Mapping[str, Any], where: str) -> ImageSource:
+    given = [name for name in _IMAGE_FIELDS if part.get(name) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise RequestError(
+            f"{where} must have one of the fields {', '.join(_IMAGE_FIELDS)}; it has {found}"
+        )
+    where = f"{where}.{given[0]}"
+    return ImageSource(part[given[0]], _detail(part.get("detail"), where), where)
+
+
+def _detail(detail: object, where: str) -> str:
+    if detail is None:
+        return "auto"
+    if detail not in DETAILS:
+        raise _wrong(f"the detail of {where}", detail, ", ".join(DETAILS))
+    return str(detail)
+
+
+def _wrong(where: str, value: object, accepted: str) -> RequestError:
+    shown = "missing" if value is None else _shown(value)
+    return RequestError(f"{where} is {shown}; accepted: {accepted}")
+
+
+def _shown(value: object) -> str:
+    return brief(value) if isinstance(value, str | bytes) else brief(repr(value)).strip("\"'")
