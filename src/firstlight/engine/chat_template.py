@@ -35,10 +35,7 @@ class ChatTemplate:
         Raises:
             RequestError: there is no template, or it refuses the messages.
         """
-        if not self._source:
-            raise RequestError(
-                "the model has no chat template; give one, or use generate() with a raw prompt"
-            )
+        self._require()
         try:
             return self._apply([self._shape(message) for message in messages])
         except Exception as error:  # a template raises what it likes
@@ -46,6 +43,12 @@ class ChatTemplate:
             raise RequestError(
                 f"the chat template does not accept the messages: {reason}"
             ) from error
+
+    def _require(self) -> None:
+        if not self._source:
+            raise RequestError(
+                "the model has no chat template; give one, or use generate() with a raw prompt"
+            )
 
     def _apply(self, messages: Sequence[Mapping[str, Any]]) -> str:
         rendered = self._tokenizer.apply_chat_template(
@@ -57,7 +60,12 @@ class ChatTemplate:
         return str(rendered)
 
     def reads_parts(self, role: str) -> bool:
-        """Whether messages of that role may be lists of parts; only then can they hold pictures."""
+        """Whether messages of that role may be lists of parts; only then can they hold pictures.
+
+        Raises:
+            RequestError: there is no template.
+        """
+        self._require()
         return self._reads(self._role(role), as_list=True)
 
     def _role(self, role: str) -> str:

@@ -167,8 +167,8 @@ def _at(m: int, p: int) -> str:
 
 def _no_place(messages: Sequence[Message], m: int, p: int) -> MediaError:
     return MediaError(
-        f"{_at(m, p)} is a picture, but the model's chat template has no place for one in a message "
-        f"of role {messages[m]['role']!r}"
+        f"{_at(m, p)} is a picture, but the model's chat template has no place for one in a "
+        f"message of role {messages[m]['role']!r}"
     )
 
 
