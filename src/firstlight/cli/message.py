@@ -8,7 +8,7 @@ from pathlib import Path
 
 from firstlight.errors import MediaError
 
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_PICTURE = re.compile(r".*\.(png|jpe?g|webp|gif|bmp|tiff?|avif|ppm)", re.IGNORECASE)
 # A path may be quoted, or have its spaces escaped as terminals do when a file is dropped on them.
 _WORD = re.compile(r"""(?<!\S)(?:'([^']+)'|"([^"]+)"|((?:\\.|[^\s\\])+?)([,;:?!]*(?!\S)))""")
 
@@ -45,7 +45,7 @@ def split_images(line: str) -> tuple[str, list[str]]:
 
     def take(match: re.Match[str]) -> str:
         word = match[1] or match[2] or re.sub(r"\\(.)", r"\1", match[3])
-        if word.lower().endswith(_SUFFIXES) and Path(word).expanduser().is_file():
+        if _PICTURE.fullmatch(word) and Path(word).expanduser().is_file():
             images.append(str(Path(word).expanduser()))
             return match[4] or ""
         return match[0]
