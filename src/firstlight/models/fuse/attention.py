@@ -68,7 +68,7 @@ class FusedAttention(nn.Module):
             scale=self.scale,
             window=self.window,
         )
-        return self.out(attended.view(rows, -1))[None], None
+        return self.out(attended.reshape(rows, -1))[None], None
 
     def _normed(self, qk: Tensor) -> Tensor:
         if self.norm_weight is None:

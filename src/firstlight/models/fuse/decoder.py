@@ -46,7 +46,8 @@ def fuse_decoder(decoder: Any, position_rank: int) -> FuseReport:
     hidden_size = decoder.config.hidden_size
     rotary = _rotary(decoder, position_rank, hidden_size)
     for layer in getattr(decoder, "layers", ()):
-        attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
+        attention: Any = getattr(layer, "self_attn", None)
+        mlp: Any = getattr(layer, "mlp", None)
         if rotary is not None and FusedAttention.takes(attention):
             fused = partial(_fused_attention, attention, hidden_size, rotary)
             _swap(layer, "self_attn", fused, report)
