@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from firstlight.cli.message import check_image, split_images, user_message
-from firstlight.cli.options import PROGRESS, engine_config, sampling_params, takes
+from firstlight.cli.options import MODEL, PROGRESS, SYSTEM, engine_config, sampling_params, takes
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.report import timing_line
 from firstlight.cli.session import ChatModel, Message, Session
@@ -111,12 +111,8 @@ class Conversation:
 @takes(settings=engine_config, params=sampling_params)
 def chat(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
-    ] = BUNDLED_MODEL,
-    system: Annotated[
-        str | None, typer.Option("--system", help="A system message.", show_default=False)
-    ] = None,
+    model: MODEL = BUNDLED_MODEL,
+    system: SYSTEM = None,
     no_progress: PROGRESS = False,
     *,
     settings: dict[str, Any],

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from firstlight.cli.options import PROGRESS, engine_config, takes
+from firstlight.cli.options import MODEL, PROGRESS, engine_config, takes
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.session import Session
 from firstlight.config import BUNDLED_MODEL, EngineConfig
@@ -16,9 +16,7 @@ from firstlight.config import BUNDLED_MODEL, EngineConfig
 @takes(settings=engine_config)
 def inspect(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
-    ] = BUNDLED_MODEL,
+    model: MODEL = BUNDLED_MODEL,
     max_num_seqs: Annotated[
         int | None,
         typer.Option("--max-num-seqs", help="Requests at the same time.", show_default=False),

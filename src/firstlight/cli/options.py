@@ -11,64 +11,62 @@ import typer
 
 from firstlight.core.sampling_params import SamplingParams
 
-_ENGINE = "Engine"
-_SAMPLING = "Sampling"
 
-
-def _option(*names: str, text: str, panel: str, metavar: str | None = None) -> Any:
+def _option(panel: str, *names: str, text: str, metavar: str | None = None) -> Any:
     return typer.Option(
         *names, help=text, rich_help_panel=panel, metavar=metavar, show_default=False
     )
 
 
+def _engine(name: str, text: str, metavar: str | None = None) -> Any:
+    return _option("Engine", name, text=text, metavar=metavar)
+
+
+def _sampling(*names: str, text: str) -> Any:
+    return _option("Sampling", *names, text=text)
+
+
+MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="The model.", show_default=False)]
+SYSTEM = Annotated[
+    str | None, typer.Option("--system", help="A system message.", show_default=False)
+]
 PROGRESS = Annotated[
     bool, typer.Option("--no-progress", help="Draw no progress bar while graphs are captured.")
 ]
 
+_Dtype = Annotated[str | None, _engine("--dtype", "auto, float32, bfloat16 or float16.")]
+_Device = Annotated[str | None, _engine("--device", "cpu.")]
+_Eager = Annotated[bool, _engine("--eager", "Capture nothing; run every step eager.")]
+_Backend = Annotated[str | None, _engine("--backend", "How graphs are captured: auto or tape.")]
+_Buckets = Annotated[
+    str | None, _engine("--buckets", "Prefill buckets, e.g. 64,128,256.", metavar="LIST")
+]
+_MaxBucket = Annotated[
+    int | None, _engine("--max-bucket", "Where the default prefill ladder ends.")
+]
+_MaxContext = Annotated[
+    int | None, _engine("--max-context", "Tokens of prompt and answer together.")
+]
+_PageSize = Annotated[int | None, _engine("--page-size", "Tokens of one KV page.")]
+_KVPages = Annotated[int | None, _engine("--kv-pages", "Pages of the KV pool.")]
+_Threads = Annotated[int | None, _engine("--threads", "CPU threads of one operation.")]
+_NoFuse = Annotated[bool, _engine("--no-fuse", "Keep the model's own modules.")]
+_Remote = Annotated[bool, _engine("--trust-remote-code", "Run code that a checkpoint brings.")]
+
 
 def engine_config(
-    dtype: Annotated[
-        str | None,
-        _option("--dtype", text="auto, float32, bfloat16 or float16.", panel=_ENGINE),
-    ] = None,
-    device: Annotated[str | None, _option("--device", text="cpu.", panel=_ENGINE)] = None,
-    eager: Annotated[
-        bool, _option("--eager", text="Capture nothing; run every step eager.", panel=_ENGINE)
-    ] = False,
-    backend: Annotated[
-        str | None,
-        _option("--backend", text="How graphs are captured: auto or tape.", panel=_ENGINE),
-    ] = None,
-    buckets: Annotated[
-        str | None,
-        _option(
-            "--buckets", text="Prefill buckets, e.g. 64,128,256.", panel=_ENGINE, metavar="LIST"
-        ),
-    ] = None,
-    max_bucket: Annotated[
-        int | None,
-        _option("--max-bucket", text="Where the default prefill ladder ends.", panel=_ENGINE),
-    ] = None,
-    max_context: Annotated[
-        int | None,
-        _option("--max-context", text="Tokens of prompt and answer together.", panel=_ENGINE),
-    ] = None,
-    page_size: Annotated[
-        int | None, _option("--page-size", text="Tokens of one KV page.", panel=_ENGINE)
-    ] = None,
-    kv_pages: Annotated[
-        int | None, _option("--kv-pages", text="Pages of the KV pool.", panel=_ENGINE)
-    ] = None,
-    threads: Annotated[
-        int | None, _option("--threads", text="CPU threads of one operation.", panel=_ENGINE)
-    ] = None,
-    no_fuse: Annotated[
-        bool, _option("--no-fuse", text="Keep the model's own modules.", panel=_ENGINE)
-    ] = False,
-    trust_remote_code: Annotated[
-        bool,
-        _option("--trust-remote-code", text="Run code that a checkpoint brings.", panel=_ENGINE),
-    ] = False,
+    dtype: _Dtype = None,
+    device: _Device = None,
+    eager: _Eager = False,
+    backend: _Backend = None,
+    buckets: _Buckets = None,
+    max_bucket: _MaxBucket = None,
+    max_context: _MaxContext = None,
+    page_size: _PageSize = None,
+    kv_pages: _KVPages = None,
+    threads: _Threads = None,
+    no_fuse: _NoFuse = False,
+    trust_remote_code: _Remote = False,
 ) -> dict[str, object]:
     """The settings that were typed; None, the default of each, means "not typed"."""
     return {
@@ -87,36 +85,29 @@ def engine_config(
     }
 
 
+_MaxTokens = Annotated[int, _sampling("--max-tokens", "-n", text="Tokens to generate at most.")]
+_Temperature = Annotated[float, _sampling("--temperature", "-t", text="0, the default, is greedy.")]
+_TopP = Annotated[float, _sampling("--top-p", text="Keep this probability mass.")]
+_TopK = Annotated[int, _sampling("--top-k", text="Keep this many tokens; 0 keeps all.")]
+_MinP = Annotated[
+    float, _sampling("--min-p", text="Keep tokens this fraction as likely as the best.")
+]
+_Repetition = Annotated[float, _sampling("--repetition-penalty", text="1 is off.")]
+_Seed = Annotated[int | None, _sampling("--seed", text="Make the draws repeatable.")]
+_Stop = Annotated[
+    list[str] | None, _sampling("--stop", text="Text that ends the answer; may be repeated.")
+]
+
+
 def sampling_params(
-    max_tokens: Annotated[
-        int, _option("--max-tokens", "-n", text="Tokens to generate at most.", panel=_SAMPLING)
-    ] = 256,
-    temperature: Annotated[
-        float,
-        _option("--temperature", "-t", text="0, the default, is greedy.", panel=_SAMPLING),
-    ] = 0.0,
-    top_p: Annotated[
-        float, _option("--top-p", text="Keep this probability mass.", panel=_SAMPLING)
-    ] = 1.0,
-    top_k: Annotated[
-        int, _option("--top-k", text="Keep this many tokens; 0 keeps all.", panel=_SAMPLING)
-    ] = 0,
-    min_p: Annotated[
-        float,
-        _option(
-            "--min-p", text="Keep tokens this fraction as likely as the best.", panel=_SAMPLING
-        ),
-    ] = 0.0,
-    repetition_penalty: Annotated[
-        float, _option("--repetition-penalty", text="1 is off.", panel=_SAMPLING)
-    ] = 1.0,
-    seed: Annotated[
-        int | None, _option("--seed", text="Make the draws repeatable.", panel=_SAMPLING)
-    ] = None,
-    stop: Annotated[
-        list[str] | None,
-        _option("--stop", text="Text that ends the answer; may be repeated.", panel=_SAMPLING),
-    ] = None,
+    max_tokens: _MaxTokens = 256,
+    temperature: _Temperature = 0.0,
+    top_p: _TopP = 1.0,
+    top_k: _TopK = 0,
+    min_p: _MinP = 0.0,
+    repetition_penalty: _Repetition = 1.0,
+    seed: _Seed = None,
+    stop: _Stop = None,
 ) -> SamplingParams:
     """Sampling as typed; greedy unless a temperature is given."""
     return SamplingParams(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from firstlight.cli.message import check_image, user_message
-from firstlight.cli.options import PROGRESS, engine_config, sampling_params, takes
+from firstlight.cli.options import PROGRESS, SYSTEM, engine_config, sampling_params, takes
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.report import as_json, timing_line
 from firstlight.cli.session import Message, Session
@@ -19,34 +19,35 @@ from firstlight.core.output import Completion
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.errors import RequestError
 
+_Model = Annotated[
+    str | None, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
+]
+_Prompt = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PROMPT",
+        help="The question. With one argument alone, that is the prompt. "
+        "The prompt - is read from standard input.",
+        show_default=False,
+    ),
+]
+_Images = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image", "-i", metavar="FILE", help="A picture; may be repeated.", show_default=False
+    ),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
 
 @takes(settings=engine_config, params=sampling_params)
 def run(
     context: typer.Context,
-    first: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
-    ] = None,
-    second: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PROMPT",
-            help="The question. With one argument alone, that is the prompt. "
-            "The prompt - is read from standard input.",
-            show_default=False,
-        ),
-    ] = None,
-    image: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--image", "-i", metavar="FILE", help="A picture; may be repeated.", show_default=False
-        ),
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option("--system", help="A system message.", show_default=False)
-    ] = None,
-    as_json_: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of text.")
-    ] = False,
+    first: _Model = None,
+    second: _Prompt = None,
+    image: _Images = None,
+    system: SYSTEM = None,
+    as_json_: _Json = False,
     no_progress: PROGRESS = False,
     *,
     settings: dict[str, Any],
