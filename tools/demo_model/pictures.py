@@ -8,8 +8,7 @@ import random
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFont
-
-from vocabulary import (
+from tools.demo_model.vocabulary import (
     CHARACTERS,
     COLOURS,
     HELD_OUT_WORDS,
@@ -55,12 +54,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Label:
-    """One word or number; ``x`` is the centre of the first character, ``y`` of the line."""
+    """One word or number; ``centres`` are the x of its characters, ``y`` that of the line."""
 
     text: str
     colour: str
     rgb: Rgb
-    x: float
+    centres: tuple[float, ...]
     y: float
     size: int
     stroke: int
@@ -78,7 +77,9 @@ class Scene:
 def random_scene(rng: random.Random, size: tuple[int, int], held_out: bool = False) -> Scene:
     """Draw a scene of one of three families: shapes, text, or both."""
     family = rng.choices(("shapes", "text", "both"), (0.55, 0.28, 0.17))[0]
-    background = (rng.randint(222, 255), rng.randint(222, 255), rng.randint(222, 255))
+    background = (255, 255, 255)
+    if rng.random() < 0.7:
+        background = (rng.randint(222, 255), rng.randint(222, 255), rng.randint(222, 255))
     label = None if family == "shapes" else _random_label(rng, size, family == "both", held_out)
     items: tuple[Item, ...] = ()
     if family != "text":
@@ -86,9 +87,10 @@ def random_scene(rng: random.Random, size: tuple[int, int], held_out: bool = Fal
     return Scene(*size, background, items, label)
 
 
-def _jitter(rng: random.Random, colour: str) -> Rgb:
+def _jitter(rng: random.Random, colour: str, anchors: int = 3) -> Rgb:
     red, green, blue = (
-        min(255, max(0, round(rng.gauss(channel, 8)))) for channel in COLOURS[colour]
+        min(255, max(0, round(rng.gauss(channel, 8))))
+        for channel in rng.choice(COLOURS[colour][:anchors])
     )
     return red, green, blue
 
@@ -108,20 +110,48 @@ def _random_text(rng: random.Random, longest: int, held_out: bool) -> str:
 def _random_label(
     rng: random.Random, size: tuple[int, int], at_edge: bool, held_out: bool
 ) -> Label:
+    colour = rng.choice(tuple(COLOURS))
+    if at_edge or rng.random() < 0.6:
+        text, centres, y, height = _aligned_text(rng, size, at_edge, held_out)
+    else:
+        text, centres, y, height = _free_text(rng, size, held_out)
+    return Label(text, colour, _jitter(rng, colour, 1), centres, y, height, rng.randint(0, 1))
+
+
+_Line = tuple[str, tuple[float, ...], float, int]
+
+
+def _aligned_text(
+    rng: random.Random, size: tuple[int, int], at_edge: bool, held_out: bool
+) -> _Line:
+    """Evenly spaced characters, about one in each token of a row."""
     columns, rows = size[0] // PITCH, size[1] // PITCH
     text = _random_text(rng, min(columns, MAX_CHARACTERS), held_out)
     row = rng.choice((0, rows - 1)) if at_edge else rng.randrange(rows)
     column = rng.randint(0, columns - len(text))
-    colour = rng.choice(tuple(COLOURS))
-    return Label(
-        text=text,
-        colour=colour,
-        rgb=_jitter(rng, colour),
-        x=PITCH * (column + 0.5) + rng.uniform(-3, 3),
-        y=PITCH * (row + 0.5) + rng.uniform(-3, 3),
-        size=rng.randint(28, 34),
-        stroke=rng.randint(0, 1),
-    )
+    x = PITCH * (column + 0.5) + rng.uniform(-3, 3)
+    y = PITCH * (row + 0.5) + rng.uniform(-3, 3)
+    return text, tuple(x + PITCH * i for i in range(len(text))), y, rng.randint(28, 34)
+
+
+def _free_text(rng: random.Random, size: tuple[int, int], held_out: bool) -> _Line:
+    """Larger characters with the font's own spacing, at least one token wide, anywhere."""
+    height = rng.randint(36, 54)
+    text = _random_text(rng, size[0] // 40, held_out)
+    advances = [max(PITCH + 1.0, _width(character, height) + 2) for character in text]
+    while sum(advances) > size[0] - 4:
+        text, advances = text[:-1], advances[:-1]
+    x = rng.uniform(2, size[0] - sum(advances) - 2)
+    centres = []
+    for advance in advances:
+        centres.append(x + advance / 2)
+        x += advance
+    return text, tuple(centres), rng.uniform(height * 0.5, size[1] - height * 0.5), height
+
+
+@functools.lru_cache(maxsize=4096)
+def _width(character: str, height: int) -> float:
+    return float(_font(height).getlength(character))
 
 
 def _random_items(
@@ -133,7 +163,9 @@ def _random_items(
         cells = [cell for cell in cells if cell // 3 != row]
     most = MAX_ITEMS if label is None else 3
     count = rng.choices(range(1, most + 1), (2, 3, 3, 3, 3)[:most])[0]
-    colours, shapes = tuple(COLOURS), SHAPES
+    colours, shapes = tuple(COLOURS), tuple(SHAPES)
+    if count == 1 and label is None and rng.random() < 0.6:
+        return (_large_item(rng, size, rng.choice(shapes), rng.choice(colours)),)
     if rng.random() < 0.4:
         colours = tuple(rng.sample(colours, 2))
     if rng.random() < 0.4:
@@ -142,6 +174,14 @@ def _random_items(
         _random_item(rng, size, cell, rng.choice(shapes), rng.choice(colours))
         for cell in sorted(rng.sample(cells, count))
     )
+
+
+def _large_item(rng: random.Random, size: tuple[int, int], shape: str, colour: str) -> Item:
+    """A shape alone in the picture: of any size, anywhere."""
+    radius = rng.uniform(16, min(size) * 0.46)
+    x, y = (rng.uniform(radius + 1, side - radius - 1) for side in size)
+    place = 3 * int(3 * y / size[1]) + int(3 * x / size[0])
+    return Item(shape, colour, _jitter(rng, colour), place, x, y, radius)
 
 
 def _random_item(
@@ -175,9 +215,9 @@ def draw(scene: Scene) -> Image.Image:
         draw_shape(canvas, item.shape, item.rgb, item.x, item.y, item.radius, scene.background)
     if scene.label is not None:
         label = scene.label
-        for index, character in enumerate(label.text):
+        for x, character in zip(label.centres, label.text, strict=True):
             canvas.text(
-                ((label.x + index * PITCH) * _SCALE, label.y * _SCALE),
+                (x * _SCALE, label.y * _SCALE),
                 character,
                 fill=label.rgb,
                 font=_font(label.size * _SCALE),

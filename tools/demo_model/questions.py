@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pictures import Item, Scene
-from vocabulary import COLOURS, PLACES, SHAPES, with_article
+from tools.demo_model.pictures import Item, Scene
+from tools.demo_model.vocabulary import COLOURS, PLACES, SHAPES, with_article
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ PHRASINGS: Final[dict[str, tuple[str, ...]]] = {
         "Count the {0} shapes.",
     ),
     "count by shape": (
-        "How many {0}s are there?",
-        "How many {0}s are in the picture?",
-        "How many {0}s do you see?",
-        "Count the {0}s.",
+        "How many {2} are there?",
+        "How many {2} are in the picture?",
+        "How many {2} do you see?",
+        "Count the {2}.",
     ),
     "position": (
         "Where is the {0}?",
@@ -114,9 +114,14 @@ def ask(rng: random.Random, scene: Scene, kind: str) -> Question | None:
     if drawn is None:
         return None
     subject, answer = drawn
-    phrasing = rng.choice(PHRASINGS[kind])
+    return Question(kind, fill(rng.choice(PHRASINGS[kind]), subject), answer)
+
+
+def fill(phrasing: str, subject: str) -> str:
+    """Put a subject into a phrasing: as it is, with an article, or in the plural."""
     article = with_article(subject) if subject else ""
-    return Question(kind, phrasing.format(subject, article), answer)
+    plural = f"{subject}es" if subject.endswith("s") else f"{subject}s"
+    return phrasing.format(subject, article, plural)
 
 
 _Draw = tuple[str, str] | None

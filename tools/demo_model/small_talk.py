@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from pictures import SIZES, random_scene
-from questions import KINDS, ask
+from tools.demo_model.pictures import SIZES, random_scene
+from tools.demo_model.questions import KINDS, ask
 
 NO_PICTURE: Final = "I need a picture to answer that."
 ABOUT: Final = "I am a tiny demo model. I answer simple questions about pictures."

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import random
 from pathlib import Path
 from typing import Final
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE
+from tools.demo_model.questions import PHRASINGS, fill
+from tools.demo_model.small_talk import corpus
+from tools.demo_model.vocabulary import CHARACTERS, COLOURS, PLACES, SHAPES, with_article
 from transformers import PreTrainedTokenizerFast
-
-from pictures import SIZES, random_scene
-from questions import KINDS, ask
-from small_talk import corpus
-from vocabulary import CHARACTERS
 
 SPECIAL: Final = (
     "<|endoftext|>",
@@ -53,26 +50,33 @@ CHAT_TEMPLATE: Final = """\
 """
 
 
-def _sentences(seed: int) -> list[str]:
-    """Questions and answers with the rendered characters removed.
+def _sentences() -> list[str]:
+    """Every phrasing with every subject, and every answer without rendered characters.
 
     Rendered text stays one token per character, so that the model reads letter by letter.
     """
-    rng = random.Random(seed)
-    lines = corpus() * 20 + ["user\n", "assistant\n", "system\n"] * 50
-    for _ in range(6000):
-        scene = random_scene(rng, rng.choice(SIZES))
-        question = ask(rng, scene, rng.choice(KINDS))
-        if question is None:
-            continue
-        answer = question.answer
-        if scene.label is not None:
-            answer = answer.replace(scene.label.text, "")
-        lines += [question.text, answer]
-    return lines
+    names = [f"{colour} {shape}" for colour in COLOURS for shape in SHAPES]
+    subjects = {
+        "colour of a shape": ["shape", *SHAPES],
+        "shape": list(COLOURS),
+        "count by colour": list(COLOURS),
+        "count by shape": list(SHAPES),
+        "position": [*SHAPES, *names],
+        "what is at a place": list(PLACES),
+        "exists": names,
+    }
+    lines = corpus() * 40 + ["user\n", "assistant\n", "system\n"] * 50
+    for kind, phrasings in PHRASINGS.items():
+        possible = subjects.get(kind, [""] * 20)
+        lines += [fill(phrasing, subject) for phrasing in phrasings for subject in possible]
+    for name in names:
+        lines += [name, f"{with_article(name)}, {with_article(name)}"]
+    for colour in COLOURS:
+        lines += [colour, f", {colour} text", f"{colour} number"] * 20
+    return lines + [*SHAPES, *PLACES, "yes", "no", "nothing"] * 20
 
 
-def train_tokenizer(seed: int = 0, vocab_size: int = 1024) -> PreTrainedTokenizerFast:
+def train_tokenizer(vocab_size: int = 704) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -88,7 +92,7 @@ def train_tokenizer(seed: int = 0, vocab_size: int = 1024) -> PreTrainedTokenize
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_sentences(seed), trainer)
+    tokenizer.train_from_iterator(_sentences(), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
@@ -103,9 +107,8 @@ def train_tokenizer(seed: int = 0, vocab_size: int = 1024) -> PreTrainedTokenize
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    tokenizer = train_tokenizer(arguments.seed)
+    tokenizer = train_tokenizer()
     tokenizer.save_pretrained(arguments.folder)
     spelled = tokenizer.tokenize("HELLO 42")
     print(f"{len(tokenizer)} tokens; HELLO 42 -> {spelled}; characters {len(CHARACTERS)}")
