@@ -25,6 +25,7 @@ from transformers.models.llama.modeling_llama import (
 
 from firstlight.models.adapter import Artifact
 from firstlight.models.adapters.media import MediaAdapter
+from firstlight.models.quiet import no_progress_bars
 from firstlight.models.registry import AdapterRegistry
 
 HIDDEN = 32
@@ -154,7 +155,8 @@ def build_toy(
     )
     model = model_class(config)
     randomise(model, seed)
-    model.save_pretrained(folder)
+    with no_progress_bars():
+        model.save_pretrained(folder)
     build_tokenizer(words).save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(
         '{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, '

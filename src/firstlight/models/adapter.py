@@ -17,6 +17,10 @@ from firstlight.models.positions import Positions, linear_positions
 __all__ = ["Adapter", "Artifact", "Positions"]
 
 
+TOWER_ERRORS = (ValueError, RuntimeError, TypeError, LookupError)
+"""What transformers' towers raise for tensors that do not suit them."""
+
+
 class Artifact(Protocol):
     """What an adapter needs of a media artifact: the processor's tensors of ONE image."""
 
@@ -126,7 +130,12 @@ class Adapter:
         """
         if not artifacts:
             return []
-        encoded = self.encode(artifacts)
+        try:
+            encoded = self.encode(artifacts)
+        except TOWER_ERRORS as error:
+            raise MediaError(
+                f"{self.architecture} cannot encode an image as its processor prepared it: {error}"
+            ) from error
         for index, (artifact, rows) in enumerate(zip(artifacts, encoded, strict=True)):
             expected = (self.image_rows(artifact.tensors), self.contract.input_embeds_hidden_size)
             if tuple(rows.shape) != expected:

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from firstlight.errors import ModelLoadError
+from firstlight.models.quiet import no_progress_bars
 
 _FORMAT = 1
 """Version of what :func:`converted_folder` writes; counted up when that changes."""
@@ -70,13 +71,15 @@ def _dequantise(path: Path, out: Path) -> None:
     _check_magic(path)
     try:
         source = {"gguf_file": path.name, "local_files_only": True}
-        model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **source)
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, **source)
+        with no_progress_bars():
+            model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **source)
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, **source)
     except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelLoadError(f"{path} cannot be converted: {reason}") from error
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    with no_progress_bars():
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
 
 
 def _check_magic(path: Path) -> None:

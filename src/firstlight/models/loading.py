@@ -23,6 +23,7 @@ from firstlight.models.files import (
 )
 from firstlight.models.gguf import converted_folder
 from firstlight.models.probe import LayerFacts, probe_artifact, probe_layers, probe_merge
+from firstlight.models.quiet import no_progress_bars
 from firstlight.models.registry import AdapterRegistry, Entry
 
 
@@ -166,15 +167,16 @@ def _load_weights(
         {} if entry.config_class is None else {"config": entry.config_class.from_pretrained(folder)}
     )
     try:
-        model, report = cls.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=remote,
-            output_loading_info=True,
-            **more,
-        )
+        with no_progress_bars():
+            model, report = cls.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=remote,
+                output_loading_info=True,
+                **more,
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelLoadError(f"{folder} cannot be loaded: {_first_line(error)}") from error
     missing = sorted(report["missing_keys"])

@@ -18,7 +18,7 @@ from torch import Tensor
 from firstlight.contract import InputContract, PlaneDType
 from firstlight.errors import ModelLoadError, ProbeError
 from firstlight.media import ImageProcessor, decode_image
-from firstlight.models.adapter import Adapter, Artifact
+from firstlight.models.adapter import TOWER_ERRORS, Adapter, Artifact
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,20 @@ def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
         ids = torch.zeros(1, dtype=torch.int64, device=adapter.device)
         text = adapter.text_rows(ids)
         _check_rows(contract, text, who=who, kind="text rows", first_segment=True)
-        encoded = adapter.encode(artifacts) if artifacts else []
-        for rows in encoded:
+        for rows in _probe_media(adapter, artifacts):
             _check_rows(contract, rows, who=who, kind="media rows", first_segment=False)
+
+
+def _probe_media(adapter: Adapter, artifacts: Sequence[Artifact]) -> list[Tensor]:
+    if not artifacts:
+        return []
+    try:
+        return adapter.encode(artifacts)
+    except TOWER_ERRORS as error:
+        raise ModelLoadError(
+            f"the image tower of {adapter.architecture} does not take what the checkpoint's image "
+            f"processor makes: {error}"
+        ) from error
 
 
 def _check_rows(
