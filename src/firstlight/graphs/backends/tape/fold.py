@@ -98,6 +98,7 @@ class ConstantPool:
 
     def __init__(self) -> None:
         self._storages: dict[Hashable, torch.UntypedStorage] = {}
+        self._names: dict[Hashable, int] = {}
 
     def share(self, recording: Recording, constants: frozenset[int]) -> dict[int, int]:
         """Replace equal constants of ``recording`` by those already held.
@@ -105,7 +106,7 @@ class ConstantPool:
         Returns:
             for each constant the bytes that were newly taken, 0 where it was shared.
         """
-        keys = _expressions(recording)
+        keys = _expressions(recording, self._names)
         fresh: dict[int, int] = {}
         for index in sorted(constants):
             record = recording.storages[index]
@@ -120,8 +121,12 @@ class ConstantPool:
         return fresh
 
 
-def _expressions(recording: Recording) -> dict[int, Hashable]:
-    """For each storage a value that is equal for two storages only if their contents are."""
+def _expressions(recording: Recording, names: dict[Hashable, int]) -> dict[int, Hashable]:
+    """For each storage a value that is equal for two storages only if their contents are.
+
+    ``names`` numbers the expressions met so far. An expression holds the numbers of its operands and
+    not the operands: nested, a chain that uses each result twice would double at every step.
+    """
     keys: dict[int, Hashable] = {}
     for record in recording.storages:
         if record.origin is not Origin.MADE and record.held is not None:
@@ -137,7 +142,7 @@ def _expressions(recording: Recording) -> dict[int, Hashable]:
             continue
         key = (op.func, _hashable((op.args, sorted(op.kwargs.items())), keys))
         for position, index in enumerate(op.writes):
-            keys[index] = (key, position, keys.get(index))
+            keys[index] = names.setdefault((key, position, keys.get(index)), len(names))
     return keys
 
 
