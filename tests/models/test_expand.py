@@ -24,7 +24,6 @@ SIZES = [
     (200, 40),
     (40, 200),
     (17, 90),
-    (128, 96),
     (97, 61),
 ]
 
@@ -89,12 +88,10 @@ def test_a_mistral3_image_ends_each_line_with_a_break_and_the_last_with_an_end(
     for width, height in SIZES:
         artifact = artifact_of(loaded, picture(width, height))
         h, w = artifact.tensors["image_sizes"][0].tolist()
-        text = (
-            "\n".join(["[IMG]" * (w // 16)] * (h // 16)).replace("\n", "[IMG_BREAK]") + "[IMG_END]"
-        )
-        assert loaded.tokenizer.convert_ids_to_tokens(loaded.adapter.expand(artifact)) == [
-            f"[{token}" for token in text.split("[")[1:]
-        ]
+        tokens = (["[IMG]"] * (w // 16) + ["[IMG_BREAK]"]) * (h // 16)
+        tokens[-1] = "[IMG_END]"
+        ids = loaded.adapter.expand(artifact)
+        assert loaded.tokenizer.convert_ids_to_tokens(ids) == tokens
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])

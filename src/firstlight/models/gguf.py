@@ -11,6 +11,9 @@ import hashlib
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from firstlight.errors import ModelLoadError
 from firstlight.models.quiet import no_progress_bars
@@ -65,21 +68,41 @@ def _convert(path: Path, folder: Path) -> None:
 
 
 def _dequantise(path: Path, out: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     _check_magic(path)
+    source = {"gguf_file": path.name, "local_files_only": True}
     try:
-        source = {"gguf_file": path.name, "local_files_only": True}
         with no_progress_bars():
-            model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **source)
+            config = AutoConfig.from_pretrained(path.parent, **source)
             tokenizer = AutoTokenizer.from_pretrained(path.parent, **source)
-    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            _fill(model, path)
+            model.save_pretrained(out)
+            tokenizer.save_pretrained(out)
+    except (OSError, ValueError, LookupError, ImportError, NotImplementedError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelLoadError(f"{path} cannot be converted: {reason}") from error
-    with no_progress_bars():
-        model.save_pretrained(out)
-        tokenizer.save_pretrained(out)
+
+
+def _fill(model: Any, path: Path) -> None:
+    """Put the file's tensors into ``model``, all of its own and no others.
+
+    transformers' own loading of GGUF files needs a further package for placing weights on devices;
+    its reader does not.
+    """
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    tensors = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]
+    missing, unexpected = model.load_state_dict(tensors, strict=False, assign=True)
+    model.tie_weights()
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    missing = [name for name in missing if name not in tied]
+    if missing or unexpected:
+        raise ValueError(
+            f"{len(missing)} weights are missing and {len(unexpected)} are unknown, "
+            f"first {(missing or unexpected)[0]}"
+        )
 
 
 def _check_magic(path: Path) -> None:
