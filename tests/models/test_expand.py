@@ -80,15 +80,16 @@ def test_expansion_is_what_the_processor_writes(
         assert loaded.adapter.expand(artifact_of(loaded, image)) == expected, (width, height)
 
 
-def test_a_mistral3_image_ends_each_line_with_a_break_and_the_last_with_an_end(
-    tiny_checkpoint: TinyCheckpoint,
+@pytest.mark.parametrize(("family", "cell"), [("mistral3", 16), ("pixtral", 8)])
+def test_a_pixtral_image_ends_each_line_with_a_break_and_the_last_with_an_end(
+    family: str, cell: int, tiny_checkpoint: TinyCheckpoint
 ) -> None:
     # Its processor cannot be imported without torchvision; this is the rule of its documentation.
-    loaded = load(tiny_checkpoint("mistral3"))
+    loaded = load(tiny_checkpoint(family))
     for width, height in SIZES:
         artifact = artifact_of(loaded, picture(width, height))
         h, w = artifact.tensors["image_sizes"][0].tolist()
-        tokens = (["[IMG]"] * (w // 16) + ["[IMG_BREAK]"]) * (h // 16)
+        tokens = (["[IMG]"] * (w // cell) + ["[IMG_BREAK]"]) * (h // cell)
         tokens[-1] = "[IMG_END]"
         ids = loaded.adapter.expand(artifact)
         assert loaded.tokenizer.convert_ids_to_tokens(ids) == tokens

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from PIL import Image
-from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny_checkpoints import FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from firstlight.models.loading import load_model
+from firstlight.models.probe import neutral_rows
 from tests.conftest import TinyCheckpoint
-from tests.models.dense import compose, generate, load
+from tests.models.dense import (
+    DenseContext,
+    Inputs,
+    artifact_of,
+    compose,
+    generate,
+    load,
+    merged_rows,
+)
 from tests.oracle import oracle_generate
 from tests.pictures import picture
 
@@ -79,8 +92,6 @@ def test_rows_of_an_image_do_not_depend_on_its_neighbours(
 def test_zeroing_one_deepstack_segment_changes_the_hidden_states(
     stack: str, tiny_checkpoint: TinyCheckpoint
 ) -> None:
-    from tests.models.dense import DenseContext, Inputs, merged_rows
-
     loaded = load(tiny_checkpoint("qwen3_vl"))
     adapter, prompt = loaded.adapter, compose(loaded, [SMALL, "What is it?"])
     where = torch.from_numpy(
@@ -103,3 +114,49 @@ def test_no_request_leaves_anything_on_the_modules(tiny_checkpoint: TinyCheckpoi
     generate(loaded, compose(loaded, [SMALL, "What is it?"]), 3)
     assert {n: set(vars(m)) for n, m in model.named_modules()} == before
     assert model.model.rope_deltas is None
+
+
+class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Names the operations that need a value, or a size that depends on one, on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = str(func)
+        asks = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "is_nonzero")
+        by_mask = "aten.index" in name and any(
+            isinstance(i, torch.Tensor) and i.dtype == torch.bool
+            for i in (args[1] if isinstance(args[1], list | tuple) else ())
+        )
+        if by_mask or any(word in name for word in asks):
+            self.seen.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_body_reads_nothing_on_the_host(family: str, tiny_checkpoint: TinyCheckpoint) -> None:
+    adapter = load(tiny_checkpoint(family)).adapter
+    body, rows = adapter.body(), neutral_rows(adapter, 4, DenseContext())
+    with torch.no_grad(), HostReads() as watch:
+        body(rows)
+    assert watch.seen == set()
+
+
+def test_the_watch_notices_transformers_own_deepstack(tiny_checkpoint: TinyCheckpoint) -> None:
+    adapter = load(tiny_checkpoint("qwen3_vl")).adapter
+    hidden, where = torch.zeros(1, 4, 64), torch.tensor([[False, True, True, False]])
+    with torch.no_grad(), HostReads() as watch:
+        adapter.decoder._deepstack_process(hidden, where, torch.ones(2, 64))
+    assert watch.seen
+
+
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+def test_media_rows_have_the_weights_dtype(family: str, tiny_checkpoint: TinyCheckpoint) -> None:
+    loaded = load_model(tiny_checkpoint(family), dtype="bfloat16")
+    (rows,) = loaded.adapter.media_rows([artifact_of(loaded, SMALL)])
+    assert rows.dtype == torch.bfloat16
+    assert rows.isfinite().all()

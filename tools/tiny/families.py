@@ -330,6 +330,30 @@ def _mistral3() -> Family:
     )
 
 
+def _pixtral() -> Family:
+    """The llava architecture with a Pixtral tower."""
+    voc = vocab.MISTRAL
+    return Family(
+        "LlavaForConditionalGeneration",
+        "LlavaConfig",
+        voc,
+        {
+            "text_config": _text(voc, model_type="mistral", head_dim=16, sliding_window=None),
+            "vision_config": _tower("pixtral", image_size=64, head_dim=16),
+            "image_token_index": voc.id_of("[IMG]"),
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+        {
+            "image_processor_type": "PixtralImageProcessor",
+            "size": {"longest_edge": 64},
+            "patch_size": 8,
+        }
+        | _CLIP_NORMS,
+        processor_extras={"patch_size": 8, "spatial_merge_size": 1},
+    )
+
+
 def _decoder(architecture: str, config: str, seed: int, **more: Any) -> Family:
     return Family(architecture, config, vocab.TEXT, _text(vocab.TEXT, **more), seed=seed)
 
@@ -357,6 +381,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
         "SmolVLMForConditionalGeneration", "SmolVLMConfig", "smolvlm", True, 2
     ),
     "mistral3": _mistral3,
+    "pixtral": _pixtral,
 }
 """Name of each family to its builder. ``qwen3_vl_plain`` has no DeepStack (k = 0)."""
 

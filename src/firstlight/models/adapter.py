@@ -61,6 +61,11 @@ class Adapter:
             [self, model], self.text_config.hidden_size, position_rank=self.position_rank
         )
 
+    @classmethod
+    def for_model(cls, model: Any) -> type[Adapter]:
+        """The class that serves this very model, where only the configuration tells variants."""
+        return cls
+
     # -- sizes -------------------------------------------------------------------------------
 
     @property

@@ -124,7 +124,7 @@ def prepare_adapter(model: Any, tokenizer: Any, adapter_class: type[Adapter]) ->
         ContractError: what it or the adapter declares is malformed.
     """
     model.eval().requires_grad_(False)
-    adapter = adapter_class(model, tokenizer)
+    adapter = adapter_class.for_model(model)(model, tokenizer)
     _refuse_unsupported(adapter)
     attention_hook.install(adapter.decoder)
     return adapter

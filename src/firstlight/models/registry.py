@@ -10,7 +10,7 @@ from typing import Any
 from firstlight.errors import UnknownArchitectureError
 from firstlight.models.adapter import Adapter
 from firstlight.models.adapters.llava import LlavaAdapter, LlavaNextAdapter, LlavaOnevisionAdapter
-from firstlight.models.adapters.mistral3 import Mistral3Adapter
+from firstlight.models.adapters.pixtral import PixtralAdapter
 from firstlight.models.adapters.qwen_vl import Qwen2VLAdapter, Qwen3VLAdapter
 from firstlight.models.adapters.tiles import Idefics3Adapter, InternVLAdapter
 
@@ -48,7 +48,7 @@ _BUILT_IN: Mapping[str, type[Adapter]] = {
     "InternVLForConditionalGeneration": InternVLAdapter,
     "Idefics3ForConditionalGeneration": Idefics3Adapter,
     "SmolVLMForConditionalGeneration": Idefics3Adapter,
-    "Mistral3ForConditionalGeneration": Mistral3Adapter,
+    "Mistral3ForConditionalGeneration": PixtralAdapter,
 }
 
 

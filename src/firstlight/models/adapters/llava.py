@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from firstlight.models.adapter import Artifact
+from firstlight.models.adapter import Adapter, Artifact
 from firstlight.models.adapters.media import MediaAdapter, same_shape_groups
+from firstlight.models.adapters.pixtral import PixtralAdapter
 
 
 class LlavaAdapter(MediaAdapter):
-    """LLaVA: one crop per image, one row per patch (less or plus a class token).
+    """LLaVA: one crop per image, one row per patch (less or plus a class token)."""
 
-    With a Pixtral tower images keep their own size, and are encoded one by one.
-    """
-
-    @property
-    def _native_size(self) -> bool:
-        return str(self.vision_config.model_type) == "pixtral"
+    @classmethod
+    def for_model(cls, model: Any) -> type[Adapter]:
+        """The architecture also stands for Pixtral models, told by their tower alone."""
+        return PixtralAdapter if model.config.vision_config.model_type == "pixtral" else cls
 
     @property
     def _tile_rows(self) -> int:
@@ -35,14 +35,12 @@ class LlavaAdapter(MediaAdapter):
 
     def image_rows(self, tensors: Mapping[str, Tensor]) -> int:
         """Patches of the crop, corrected for the class token."""
-        height, width = _pixels(tensors)
+        height, width = tensors["pixel_values"].shape[-2:]
         patch = int(self.vision_config.patch_size)
         return (height // patch) * (width // patch) + self._class_rows
 
     def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """Crops of equal size in one tower call."""
-        if self._native_size:
-            return super().encode(artifacts)
         rows: list[Tensor] = [torch.empty(0)] * len(artifacts)
         for group in same_shape_groups(artifacts, "pixel_values", axis=1):
             pixels = torch.cat([artifacts[i].tensors["pixel_values"] for i in group])
@@ -50,14 +48,6 @@ class LlavaAdapter(MediaAdapter):
                 group, self._features(pixel_values=pixels).pooler_output, strict=True
             ):
                 rows[i] = part
-        return rows
-
-    def encode_one(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """One image at its own size."""
-        features = self._features(
-            pixel_values=tensors["pixel_values"], image_sizes=tensors["image_sizes"]
-        )
-        rows: Tensor = features.pooler_output[0]
         return rows
 
 
@@ -107,11 +97,3 @@ class LlavaOnevisionAdapter(LlavaNextAdapter):
         limit = int(str(self.config.vision_aspect_ratio).removeprefix("anyres_max_"))
         ratio = math.sqrt(lines * columns / (limit * side**2))
         return (int(lines // ratio), int(columns // ratio)) if ratio > 1.1 else (lines, columns)
-
-
-def _pixels(tensors: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Height and width of the image inside its (perhaps padded) pixel tensor."""
-    if "image_sizes" in tensors:
-        height, width = tensors["image_sizes"].reshape(2).tolist()
-        return height, width
-    return tensors["pixel_values"].shape[-2], tensors["pixel_values"].shape[-1]

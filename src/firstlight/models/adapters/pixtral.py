@@ -1,4 +1,4 @@
-"""Mistral 3: images at their own size, a break token after each line of rows."""
+"""Pixtral towers: images at their own size, a break token after each line of rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from firstlight.models.adapters.media import MediaAdapter
 _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
 
 
-class Mistral3Adapter(MediaAdapter):
-    """Pixtral tower with patch merging; its patches attend within one image, so images go alone:
-    a batch would pay for the attention between images only to mask it."""
+class PixtralAdapter(MediaAdapter):
+    """Mistral 3 and Pixtral: images at their own size, a break token after each line of rows.
+
+    The tower attends within one image only; images go through it one by one, since a batch would
+    pay for the attention between images only to mask it.
+    """
 
     @property
     def _cell(self) -> int:
         """Pixels on the side of one row's square."""
-        return int(self.vision_config.patch_size) * int(self.config.spatial_merge_size)
+        return int(self.vision_config.patch_size) * int(
+            getattr(self.config, "spatial_merge_size", 1)
+        )
 
     @property
     def processor_options(self) -> Mapping[str, object]:
