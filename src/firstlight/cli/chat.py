@@ -129,7 +129,7 @@ def chat(
         llm,
         params,
         write=lambda text: print(text, end="", flush=True),
-        note=lambda text: console.print(text, style="dim", markup=False),
+        note=lambda text: console.print(text, style="dim", markup=False, soft_wrap=True),
     )
     if system:
         conversation.messages.append({"role": "system", "content": system})
@@ -137,7 +137,7 @@ def chat(
     if interactive:
         import readline  # noqa: F401  -- gives input() line editing and history
 
-        console.print(f"{config.model}. {HELP}", style="dim", markup=False)
+        console.print(f"{config.model}\n{HELP}", style="dim", markup=False, soft_wrap=True)
     _converse(conversation, prompt=">>> " if interactive else "")
 
 

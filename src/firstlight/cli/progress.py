@@ -1,4 +1,4 @@
-"""The progress bar of a capture, on standard error and only where somebody looks at it."""
+"""The progress bar of loading and capture, on standard error and only where somebody looks at it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from firstlight.core.reason import Phase
 
 @contextmanager
 def capture_bar(shown: bool) -> Iterator[CaptureProgress | None]:
-    """A callback that draws the capture of each phase; None where nothing is to be drawn."""
+    """A bar for the time until a model is open, and the callback that moves it.
+
+    The callback is None where nothing is to be drawn.
+    """
     if not shown or not sys.stderr.isatty():
         yield None
         return
@@ -21,17 +24,17 @@ def capture_bar(shown: bool) -> Iterator[CaptureProgress | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("capturing {task.description}"),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks = {phase: bar.add_task(phase.value, total=None, visible=False) for phase in Phase}
+        task = bar.add_task("loading", total=None)
 
         def step(phase: Phase, bucket: int, done: int, total: int) -> None:
-            text = f"{phase.value}, bucket {bucket}"
-            bar.update(tasks[phase], completed=done, total=total, description=text, visible=True)
+            text = f"capturing {phase.value}, bucket {bucket}"
+            bar.update(task, completed=done, total=total, description=text)
 
         yield step
 
