@@ -148,6 +148,13 @@ def resolve_contract(
                 f"{_name(found[0][0])} declares {WIDTH_ATTRIBUTE} = {found[0][1][-1].end}, but "
                 f"{_name(other)} declares {segments[-1].end}; declare it in one place"
             )
+    split = [(d, s) for d, s in found if len(s) > 1]
+    for other, segments in split[1:]:
+        if segments != split[0][1]:
+            raise ContractError(
+                f"{_name(split[0][0])} and {_name(other)} declare different {SEGMENTS_ATTRIBUTE}: "
+                f"{_listed(split[0][1])} and {_listed(segments)}; declare them in one place"
+            )
     # The richer declaration wins: it says the same total and names its parts.
     found.sort(key=lambda pair: -len(pair[1]))
     segments = found[0][1] if found else (Segment("tokens", 0, hidden_size),)
@@ -166,6 +173,10 @@ def _name(declarer: object) -> str:
     return declarer.__name__ if isinstance(declarer, type) else type(declarer).__name__
 
 
+def _listed(segments: Iterable[Segment]) -> str:
+    return ", ".join(f"{s.name}={s.width}" for s in segments)
+
+
 def _positive_int(field: str, value: object, who: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ContractError(f"{who} declares {field} = {value!r}; it must be a positive int")
@@ -180,7 +191,8 @@ def _reject_near_misses(declarer: object) -> None:
         if not any(part in name for part in ("input", "hc_hidden", "hidden_size")):
             continue
         match = get_close_matches(name, _ATTRIBUTES, n=1, cutoff=0.86)
-        if match:
+        # Only the first letter tells hc_hidden_size from other layers' fc_hidden_size and the like.
+        if match and match[0][0] == name[0]:
             raise ContractError(
                 f"{_name(declarer)} has an attribute {name!r}, which nothing reads; "
                 f"did you mean {match[0]!r}?"
@@ -207,8 +219,8 @@ def _declared_segments(declarer: object) -> tuple[Segment, ...] | None:
         return None if width is None else (Segment("tokens", 0, width),)
     segments: list[Segment] = []
     start = 0
-    for name, part in parts:
-        _positive_int(f"{SEGMENTS_ATTRIBUTE}[{name!r}]", part, who)
+    for name, declared in _pairs(parts, who):
+        part = _positive_int(f"{SEGMENTS_ATTRIBUTE}[{name!r}]", declared, who)
         if any(name == s.name for s in segments):
             raise ContractError(f"{who} declares the segment {name!r} twice")
         segments.append(Segment(name, start, part))
@@ -220,9 +232,20 @@ def _declared_segments(declarer: object) -> tuple[Segment, ...] | None:
     if width is not None and width != start:
         raise ContractError(
             f"{who} declares {WIDTH_ATTRIBUTE} = {width}, but its {SEGMENTS_ATTRIBUTE} add up to "
-            f"{start} ({', '.join(f'{s.name}={s.width}' for s in segments)})"
+            f"{start} ({_listed(segments)})"
         )
     return tuple(segments)
+
+
+def _pairs(parts: object, who: str) -> list[tuple[str, object]]:
+    pairs = list(parts) if isinstance(parts, Sequence) and not isinstance(parts, str) else None
+    if pairs is None or not all(
+        isinstance(p, Sequence) and len(p) == 2 and isinstance(p[0], str) for p in pairs
+    ):
+        raise ContractError(
+            f"{who} declares {SEGMENTS_ATTRIBUTE} = {parts!r}; it must be a list of (name, width)"
+        )
+    return [(name, width) for name, width in pairs]
 
 
 def _declared_planes(declarers: Sequence[object]) -> tuple[Plane, ...]:
@@ -245,8 +268,15 @@ def _declared_planes(declarers: Sequence[object]) -> tuple[Plane, ...]:
 
 
 def _declared_stream(declarers: Sequence[object]) -> int | None:
-    for declarer in declarers:
-        value = getattr(declarer, STREAM_ATTRIBUTE, None)
-        if value is not None:
-            return _positive_int(STREAM_ATTRIBUTE, value, _name(declarer))
-    return None
+    found = [
+        (d, _positive_int(STREAM_ATTRIBUTE, value, _name(d)))
+        for d in declarers
+        if (value := getattr(d, STREAM_ATTRIBUTE, None)) is not None
+    ]
+    for other, width in found[1:]:
+        if width != found[0][1]:
+            raise ContractError(
+                f"{_name(found[0][0])} declares {STREAM_ATTRIBUTE} = {found[0][1]}, but "
+                f"{_name(other)} declares {width}; declare it in one place"
+            )
+    return found[0][1] if found else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from firstlight.errors import RequestError
 
@@ -14,6 +16,12 @@ def _require(ok: bool, name: str, value: object, accepted: str) -> None:
 
 def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _tuple(name: str, value: object) -> tuple[object, ...]:
+    ok = value is None or isinstance(value, list | tuple | set | frozenset)
+    _require(ok, name, value, "a list")
+    return tuple(cast("Iterable[object]", value or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +61,10 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        stop = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
         object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        ids = _tuple("stop_token_ids", self.stop_token_ids)
+        object.__setattr__(self, "stop_token_ids", ids)
         self._check_distribution()
         self._check_limits()
 

@@ -1,0 +1,70 @@
+"""Sampling parameters: every field is checked, and the message names it and what is accepted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.errors import RequestError
+
+_REFUSED: dict[str, list[object]] = {
+    "temperature": [-0.1, 101, math.nan, math.inf, 1e308, "NaN", True, None],
+    "top_k": [-1, 1.5, True, "5"],
+    "top_p": [0, -1, 1.1, math.nan],
+    "min_p": [-0.1, 1.1],
+    "repetition_penalty": [0, -1, 101],
+    "presence_penalty": [-2.1, 2.1],
+    "frequency_penalty": [-2.1, 2.1],
+    "max_tokens": [0, -1, 1.5, True],
+    "min_tokens": [-1, 257, None],
+    "stop": [("",), (1,), 5, {"a": 1}],
+    "stop_token_ids": [(-1,), (1.5,), 7, "7"],
+    "seed": [1.5, "1", True],
+    "logprobs": [-1, 21, 1.0, True],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in _REFUSED.items() for value in values]
+)
+def test_a_value_out_of_range_is_refused_by_name(name: str, value: object) -> None:
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(RequestError, match=rf"{name} = .*accepted: "):
+        SamplingParams(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0},
+        {"temperature": 100, "top_p": 1, "min_p": 1, "top_k": 2**40},
+        {"max_tokens": None, "min_tokens": 10**6},
+        {"max_tokens": 2**63, "seed": -(2**70)},
+        {"logprobs": 0},
+        {"presence_penalty": -2, "frequency_penalty": 2.0, "repetition_penalty": 1e-3},
+    ],
+)
+def test_values_at_the_limits_are_taken(options: dict[str, Any]) -> None:
+    params = SamplingParams(**options)
+    assert all(getattr(params, name) == value for name, value in options.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "stop"), [("END", ("END",)), (["a", "b"], ("a", "b")), ((), ()), (None, ())]
+)
+def test_stop_is_a_string_or_a_list_of_them(given: Any, stop: tuple[str, ...]) -> None:
+    assert SamplingParams(stop=given).stop == stop
+
+
+def test_parameters_can_be_compared_and_used_as_keys() -> None:
+    first, second = SamplingParams(stop_token_ids=[1]), SamplingParams(stop_token_ids=(1,))  # type: ignore[arg-type]
+    assert first == second
+    assert hash(first) == hash(second)
+
+
+def test_greedy_is_temperature_zero() -> None:
+    assert SamplingParams(temperature=0).greedy
+    assert not SamplingParams(temperature=1e-9).greedy
