@@ -14,9 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.tiny.build import build_checkpoint
-from tools.tiny.families import FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny.families import FAMILIES, MORE_TEXT_FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
 
-__all__ = ["FAMILIES", "TEXT_FAMILIES", "VISION_FAMILIES", "build_checkpoint", "main"]
+__all__ = [
+    "FAMILIES",
+    "MORE_TEXT_FAMILIES",
+    "TEXT_FAMILIES",
+    "VISION_FAMILIES",
+    "build_checkpoint",
+    "main",
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,4 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     sys.exit(main())

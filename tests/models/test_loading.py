@@ -207,11 +207,41 @@ def test_a_folder_without_tokenizer_is_refused(copy: Copy) -> None:
     assert "no usable tokenizer" in failure(folder)
 
 
-def test_dynamic_rope_is_refused_with_its_reason(copy: Copy) -> None:
+@pytest.mark.parametrize(
+    ("rope", "reason"),
+    [
+        ({"rope_type": "dynamic", "factor": 2.0}, "'dynamic', which reads positions on the host"),
+        (
+            {
+                "rope_type": "longrope",
+                "short_factor": [1.0] * 8,
+                "long_factor": [2.0] * 8,
+                "original_max_position_embeddings": 512,
+            },
+            "'longrope', which takes its frequencies from the longest request",
+        ),
+    ],
+    ids=["dynamic", "longrope"],
+)
+def test_rope_that_depends_on_the_batch_is_refused(
+    rope: dict[str, Any], reason: str, copy: Copy
+) -> None:
     folder = copy("llama")
-    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
-    edit(folder / "config.json", rope_parameters=rope)
-    assert "dynamic NTK rope" in failure(folder)
+    edit(folder / "config.json", rope_parameters={"rope_theta": 10000.0} | rope)
+    assert reason in failure(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("chunked_attention", "layers of type 'chunked_attention'"),
+        ("linear_attention", "layers of type 'linear_attention'"),
+    ],
+)
+def test_layers_of_an_unserved_kind_are_refused(kind: str, reason: str, copy: Copy) -> None:
+    folder = copy("qwen2")
+    edit(folder / "config.json", layer_types=["full_attention", kind, "full_attention"])
+    assert reason in failure(folder)
 
 
 def test_a_file_that_is_no_gguf_is_refused(copy: Copy) -> None:

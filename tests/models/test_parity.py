@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tools.tiny_checkpoints import FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny_checkpoints import (
+    FAMILIES,
+    MORE_TEXT_FAMILIES,
+    TEXT_FAMILIES,
+    VISION_FAMILIES,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from firstlight.models.loading import load_model
@@ -49,7 +54,7 @@ def check(path: TinyCheckpoint, family: str, parts: list[str | Image.Image]) -> 
     assert tuple(ids[:compared]) == expected.greedy_ids[:compared]
 
 
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
+@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *MORE_TEXT_FAMILIES])
 def test_a_text_decoder_answers_like_transformers(
     family: str, tiny_checkpoint: TinyCheckpoint
 ) -> None:

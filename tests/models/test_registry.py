@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 
 import pytest
+from tools.tiny_checkpoints import FAMILIES
 
 from firstlight.errors import UnknownArchitectureError
 from firstlight.models.adapter import Adapter
@@ -20,6 +21,11 @@ def test_built_in_architectures_have_their_family() -> None:
     registry = AdapterRegistry(entry_points=False)
     assert registry.entry("Qwen3VLForConditionalGeneration").adapter is Qwen3VLAdapter
     assert registry.entry("LlamaForCausalLM").adapter is Adapter
+
+
+def test_every_built_in_architecture_has_a_tiny_checkpoint_to_be_tested_with() -> None:
+    built = {family().architecture for family in FAMILIES.values()}
+    assert built == set(AdapterRegistry(entry_points=False).architectures)
 
 
 def test_registering_serves_an_architecture_of_ones_own() -> None:

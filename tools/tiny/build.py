@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tools.tiny.families import FAMILIES, Family
+from tools.tiny.families import FAMILIES
+from tools.tiny.family import Family
 from tools.tiny.vocabulary import build_tokenizer
-
-from firstlight.models.quiet import no_progress_bars
 
 GAIN = 1.4
 """Above 1, so that attention and MLP move the residual stream and no token repeats forever."""
@@ -31,8 +30,7 @@ def build_checkpoint(name: str, folder: Path, *, seed: int | None = None) -> Pat
     randomise(model, family.seed if seed is None else seed)
     model.generation_config.eos_token_id = family.vocabulary.id_of(family.vocabulary.eos)
     model.generation_config.do_sample = False
-    with no_progress_bars():
-        model.save_pretrained(folder)
+    model.save_pretrained(folder)
     build_tokenizer(family.vocabulary).save_pretrained(folder)
     if family.processor is not None:
         _write_json(folder / "preprocessor_config.json", family.processor)

@@ -130,6 +130,12 @@ def prepare_adapter(model: Any, tokenizer: Any, adapter_class: type[Adapter]) ->
     return adapter
 
 
+_ROPE_REFUSED = {
+    "dynamic": "reads positions on the host in every step",
+    "longrope": "takes its frequencies from the longest request of a batch, for all of them",
+}
+
+
 def _architecture(folder: Path) -> str:
     names = read_json(folder / CONFIG).get("architectures")
     if not isinstance(names, list) or not names:
@@ -141,10 +147,9 @@ def _refuse_unsupported(adapter: Adapter) -> None:
     config, who = adapter.text_config, adapter.architecture
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = {str(r.get("rope_type")) for r in (rope, *rope.values()) if isinstance(r, dict)}
-    if "dynamic" in kinds:
-        raise ModelLoadError(
-            f"{who} uses dynamic NTK rope, which reads positions on the host in every step"
-        )
+    for kind, why in _ROPE_REFUSED.items():
+        if kind in kinds:
+            raise ModelLoadError(f"{who} uses rope of type {kind!r}, which {why}")
     known = {"full_attention", "sliding_attention"}
     unknown = sorted(set(getattr(config, "layer_types", None) or ()) - known)
     if unknown:

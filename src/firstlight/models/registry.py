@@ -33,11 +33,31 @@ class Entry:
     config_class: Any = None
 
 
+_PLAIN_DECODERS = (
+    "Ernie4_5ForCausalLM",
+    "Exaone4ForCausalLM",
+    "Gemma3ForCausalLM",
+    "GemmaForCausalLM",
+    "Glm4ForCausalLM",
+    "HunYuanDenseV1ForCausalLM",
+    "LlamaForCausalLM",
+    "MinistralForCausalLM",
+    "MistralForCausalLM",
+    "MixtralForCausalLM",
+    "Olmo2ForCausalLM",
+    "Olmo3ForCausalLM",
+    "Phi3ForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+    "SeedOssForCausalLM",
+    "SmolLM3ForCausalLM",
+    "Starcoder2ForCausalLM",
+)
+"""Text decoders that need nothing special, each compared with transformers in the tests."""
+
 _BUILT_IN: Mapping[str, type[Adapter]] = {
-    "LlamaForCausalLM": Adapter,
-    "MistralForCausalLM": Adapter,
-    "Qwen2ForCausalLM": Adapter,
-    "Qwen3ForCausalLM": Adapter,
+    **dict.fromkeys(_PLAIN_DECODERS, Adapter),
     "Qwen2VLForConditionalGeneration": Qwen2VLAdapter,
     "Qwen2_5_VLForConditionalGeneration": Qwen2VLAdapter,
     "Qwen3VLForConditionalGeneration": Qwen3VLAdapter,
