@@ -12,6 +12,7 @@ from torch import Tensor
 
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.sampling import SamplingState
+from firstlight.sampling.filters import top_k
 from firstlight.sampling.sampler import Sampler
 
 
@@ -90,6 +91,17 @@ def test_a_seed_gives_the_same_tokens_whatever_the_neighbours_are() -> None:
     sampler = Sampler()
     states = [*others[:2], mine, *others[2:]]
     assert [sampler.sample(logits, states)[2].token_id for _ in range(20)] == alone
+
+
+@pytest.mark.parametrize("k", [1, 5, 64, 65, 1024, 1025, 2999])
+def test_draws_among_few_candidates_are_those_from_all_columns(k: int) -> None:
+    """With the same uniform number, the place in the distribution is the same."""
+    logits = _logits(1, size=3000, seed=k)
+    logits[0, ::7] = logits[0, 0]  # ties, over the edge of k
+    limit = torch.tensor([k])
+    (expected,) = _draws(_state(seed=k), top_k(logits, limit), 1)
+    (drawn,) = _draws(_state(seed=k, top_k=k), logits, 1)
+    assert drawn == expected
 
 
 def test_different_seeds_differ() -> None:
@@ -177,19 +189,19 @@ def test_only_requests_that_ask_get_logprobs() -> None:
 @settings(max_examples=100, deadline=None)
 @given(
     row=st.lists(st.floats(-50, 50, width=32), min_size=2, max_size=30),
-    top_k=st.integers(0, 31),
+    k=st.integers(0, 31),
     top_p=st.floats(0.01, 1.0),
     min_p=st.floats(0.0, 1.0),
     temperature=st.floats(0.01, 100.0),
     seed=st.integers(),
 )
 def test_what_is_drawn_survives_every_filter(
-    row: list[float], top_k: int, top_p: float, min_p: float, temperature: float, seed: int
+    row: list[float], k: int, top_p: float, min_p: float, temperature: float, seed: int
 ) -> None:
     logits = torch.tensor([row])
-    state = _state(top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature, seed=seed)
+    state = _state(top_k=k, top_p=top_p, min_p=min_p, temperature=temperature, seed=seed)
     (sampled,) = Sampler().sample(logits, [state])
     better = int((logits[0] > logits[0, sampled.token_id]).sum())
-    assert better < (top_k or len(row))
+    assert better < (k or len(row))
     ratio = math.exp((float(logits[0, sampled.token_id]) - max(row)) / temperature)
     assert ratio >= min_p * (1 - 1e-4)

@@ -86,6 +86,16 @@ def rank(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return _largest(top_k(values, torch.full((len(values),), n, device=values.device)), n)
 
 
+def candidates(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The ``n`` largest logits of each row [B, V], in the order of their ids, and the ids.
+
+    What is done to the n columns afterwards costs nothing of the vocabulary's size.
+    """
+    cut = top_k(logits, torch.full((len(logits),), n, device=logits.device))
+    ids = cut.topk(n, dim=-1).indices.sort(dim=-1).values
+    return logits.gather(-1, ids), ids
+
+
 def _largest(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Like ``rank``, but of a tie at rank ``n`` any members."""
     found = values.topk(n, dim=-1)

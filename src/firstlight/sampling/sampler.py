@@ -11,10 +11,12 @@ from torch import Tensor
 
 from firstlight.core.output import TokenLogprob
 from firstlight.errors import LogitsError
-from firstlight.sampling.filters import min_p, top_k, top_p
+from firstlight.sampling.filters import candidates, min_p, top_k, top_p
 from firstlight.sampling.logprobs import token_logprobs
 from firstlight.sampling.penalties import occurrence_penalties_, repetition_penalty_, suppress_
 from firstlight.sampling.state import SamplingState
+
+_WIDTHS = (64, 1024)  # columns that a request with a smaller top_k needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +62,26 @@ class Sampler:
             return _greedy(logits)
         adjusted = _adjust(logits, states)
         chosen = _greedy(adjusted)
-        drawn = [i for i, s in enumerate(states) if not s.params.greedy and chosen[i].error is None]
-        if drawn:
-            tokens = self._draw(adjusted[drawn], [states[i] for i in drawn])
-            for i, token in zip(drawn, tokens, strict=True):
+        for width, rows in _groups(states, chosen, logits.shape[-1]).items():
+            tokens = self._draw(adjusted[rows], [states[i] for i in rows], width)
+            for i, token in zip(rows, tokens, strict=True):
                 chosen[i] = Sampled(token)
         _report_logprobs(logits, states, chosen)
         return chosen
 
-    def _draw(self, logits: Tensor, states: Sequence[SamplingState]) -> list[int]:
+    def _draw(self, logits: Tensor, states: Sequence[SamplingState], width: int) -> list[int]:
         """Draw from each row [n, V] by inverting its cumulative distribution.
 
         One uniform number per row, from the request's own generator, decides; so the draw depends
         on nothing else in the batch.
+
+        Args:
+            width: likeliest tokens that can be drawn at all.
         """
-        probs = _filter(logits, states).softmax(-1)
-        cumulative = probs.cumsum(-1, dtype=torch.float64)
+        ids = None
+        if width < logits.shape[-1]:
+            logits, ids = candidates(logits, width)
+        cumulative = _filter(logits, states).softmax(-1).cumsum(-1, dtype=torch.float64)
         uniform = torch.cat(
             [
                 torch.rand(1, dtype=torch.float64, generator=s.generator or self._generator)
@@ -86,8 +92,26 @@ class Sampler:
         below_total = torch.nextafter(total, torch.zeros_like(total))
         target = torch.minimum(uniform.to(total.device)[:, None] * total, below_total)
         # right=True finds the first place that passes the target, whose probability is not zero.
-        places = torch.searchsorted(cumulative, target, right=True)[:, 0]
-        return [int(token) for token in places.tolist()]
+        places = torch.searchsorted(cumulative, target, right=True)
+        tokens = places if ids is None else ids.gather(-1, places)
+        return [int(token) for token in tokens[:, 0].tolist()]
+
+
+def _groups(
+    states: Sequence[SamplingState], chosen: Sequence[Sampled], size: int
+) -> dict[int, list[int]]:
+    """Rows to draw from, by the number of columns they are worked out in.
+
+    The number is one of few and depends on the request alone: sums over other columns would be
+    rounded differently, and a draw could change with its neighbours.
+    """
+    groups: dict[int, list[int]] = {}
+    for i, state in enumerate(states):
+        if not state.params.greedy and chosen[i].error is None:
+            k = state.params.top_k
+            width = next((w for w in _WIDTHS if 0 < k <= w < size), size)
+            groups.setdefault(width, []).append(i)
+    return groups
 
 
 def _plain_greedy(state: SamplingState) -> bool:
