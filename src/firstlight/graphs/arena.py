@@ -48,7 +48,9 @@ class Arena:
         key = (name, n_bytes, dtype, device)
         fresh = key not in self._buffers
         if fresh:
-            self._buffers[key] = torch.zeros(prod(shape), dtype=dtype, device=device)
+            # A tensor born in inference mode could not be written outside of it.
+            with torch.inference_mode(False):
+                self._buffers[key] = torch.zeros(prod(shape), dtype=dtype, device=device)
         return self._buffers[key].view(tuple(shape)), fresh
 
     @property

@@ -55,6 +55,10 @@ class TapeBackend:
                 (DynamicShapeError), touches memory that nobody owns (UnownedTensorError), or draws
                 random numbers; each names the op and the source line.
         """
+        with torch.inference_mode(False):
+            return self._capture(fn, owned, label)
+
+    def _capture(self, fn: Callable[[], torch.Tensor], owned: Ownership, label: str) -> TapeGraph:
         started = time.perf_counter()
         recording = record(fn, owned, self._kernels)
         recorded = time.perf_counter()

@@ -124,7 +124,7 @@ class ConstantPool:
 def _expressions(recording: Recording, names: dict[Hashable, int]) -> dict[int, Hashable]:
     """For each storage a value that is equal for two storages only if their contents are.
 
-    ``names`` numbers the expressions met so far. An expression holds the numbers of its operands and
+    ``names`` numbers the expressions met so far. An expression holds the numbers of its operands,
     not the operands: nested, a chain that uses each result twice would double at every step.
     """
     keys: dict[int, Hashable] = {}

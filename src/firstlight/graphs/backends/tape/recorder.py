@@ -72,6 +72,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._weak: list[StorageWeakRef] = []
         self._variable: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Guarding the handler against torch.compile would import the compiler: 2 s at the first
+        # capture, for a handler that is never compiled.
+        return False
+
     def __torch_dispatch__(
         self,
         func: OpOverload,

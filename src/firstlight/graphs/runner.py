@@ -1,0 +1,231 @@
+"""Runs a body for one phase, by graph or eager, over the same slots."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from firstlight.core.reason import Decision, Phase
+from firstlight.errors import CaptureError, SlotError
+from firstlight.graphs.backend import CaptureBackend, Graph, Piece
+from firstlight.graphs.body import Body, BodyInputs
+from firstlight.graphs.bucket import BucketState, BucketTable
+from firstlight.graphs.decision import Decider, DecisionCounter
+from firstlight.graphs.ownership import Ownership
+from firstlight.graphs.registry import SlotRegistry
+from firstlight.graphs.slot import Extent
+from firstlight.graphs.slots import EMBEDS, phase_extent
+
+Progress = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketReport:
+    """What one bucket took: bytes of its own, seconds of capture, calls of a replay."""
+
+    bucket: int
+    bytes: int
+    seconds: float
+    ops: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFailure:
+    """A bucket that could not be captured, and why."""
+
+    bucket: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureReport:
+    """The outcome of a capture of all buckets, largest first.
+
+    Attributes:
+        stopped: the first bucket failed for a reason that lies in the body, so that no other was
+            tried; None if all were.
+    """
+
+    buckets: tuple[BucketReport, ...]
+    failures: tuple[BucketFailure, ...]
+    seconds: float
+    stopped: str | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the graphs took together, beside the slots."""
+        return sum(report.bytes for report in self.buckets)
+
+
+class GraphRunner:
+    """One phase of a body: buckets, slots, graphs.
+
+    The order of one batch is :meth:`decide`, :meth:`fill`, writing the rows, :meth:`run`.
+
+    Args:
+        registry: the phase's slots, allocated.
+        backend: captures the graphs.
+        inputs: the body's arguments for a number of padded rows; must give views of the slots.
+        owned: weights and pools that the body may touch; the slots are added to it.
+        plan_dummy: writes attention metadata for a legal batch of that many rows before a capture;
+            without it every row points at the sink and belongs to no request.
+        counter: counts the batches run.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        *,
+        registry: SlotRegistry,
+        buckets: BucketTable,
+        backend: CaptureBackend,
+        body: Body,
+        decider: Decider,
+        inputs: Callable[[int], BodyInputs],
+        owned: Ownership,
+        plan_dummy: Callable[[int], None] | None = None,
+        counter: DecisionCounter | None = None,
+    ) -> None:
+        if buckets.largest > registry.capacity.tokens:
+            raise SlotError(
+                f"the largest bucket has {buckets.largest} rows, the slots {registry.capacity}"
+            )
+        self.phase = phase
+        self.registry = registry
+        self.buckets = buckets
+        self.backend = backend
+        self.counter = DecisionCounter() if counter is None else counter
+        self._body = body
+        self._decider = decider
+        self._inputs = inputs
+        self._owned = owned
+        self._plan_dummy = plan_dummy
+        self._graphs: dict[int, Graph] = {}
+        registry.own(owned)
+
+    @property
+    def graphs(self) -> Mapping[int, Graph]:
+        """The captured graphs by bucket."""
+        return self._graphs
+
+    def capture_all(self, progress: Progress | None = None) -> CaptureReport:
+        """Capture every waiting bucket, largest first.
+
+        A bucket that fails stays out, with its message as the reason. If the very first one fails
+        because of what the body does, so would all others: none of them is tried.
+
+        Args:
+            progress: called with (buckets done, buckets in all, bucket that comes next; 0 at the
+                end).
+        """
+        started = time.perf_counter()
+        waiting = [
+            b for b in reversed(self.buckets.sizes) if self.buckets.state(b) is BucketState.WAITING
+        ]
+        reports: list[BucketReport] = []
+        failures: list[BucketFailure] = []
+        stopped: str | None = None
+        for done, bucket in enumerate(waiting):
+            if progress is not None:
+                progress(done, len(waiting), bucket)
+            if stopped is None:
+                try:
+                    reports.append(self.capture(bucket))
+                    continue
+                except (CaptureError, RuntimeError, MemoryError) as error:
+                    failures.append(BucketFailure(bucket, str(error)))
+                    if isinstance(error, CaptureError) and not self._graphs:
+                        stopped = f"not tried, because the bucket of {bucket} rows failed: {error}"
+            else:
+                self.buckets.mark(bucket, BucketState.FAILED, stopped)
+        if progress is not None:
+            progress(len(waiting), len(waiting), 0)
+        seconds = time.perf_counter() - started
+        return CaptureReport(tuple(reports), tuple(failures), seconds, stopped)
+
+    def capture(self, bucket: int) -> BucketReport:
+        """Capture one bucket and admit it.
+
+        Raises:
+            CaptureError: the body cannot be captured; the bucket is marked as failed.
+        """
+        try:
+            self._prepare(bucket)
+            inputs = self._inputs(bucket)
+            graph = self.backend.capture(
+                lambda: self._body(inputs), owned=self._owned, label=f"{self.phase.value} {bucket}"
+            )
+        except Exception as error:
+            self.buckets.mark(bucket, BucketState.FAILED, str(error))
+            raise
+        self._graphs[bucket] = graph
+        self.buckets.mark(bucket, BucketState.READY)
+        ops = sum(piece.ops for piece in graph.pieces)
+        return BucketReport(bucket, graph.bytes, graph.seconds, ops, graph.pieces)
+
+    def quarantine(self, bucket: int, why: str) -> None:
+        """Take a captured bucket out of use; its memory stays, since addresses may be shared."""
+        self.buckets.mark(bucket, BucketState.QUARANTINED, why)
+
+    def extent(self, rows: int) -> Extent:
+        """The padded extent of ``rows`` in this phase."""
+        return phase_extent(self.phase, rows, self.registry.capacity)
+
+    def decide(self, live: Extent, max_context: int) -> Decision:
+        """How a batch will run; the one place where a bucket is chosen."""
+        return self._decider.decide(live, max_context)
+
+    def fill(
+        self, values: Mapping[str, torch.Tensor | None], live: Extent, decision: Decision
+    ) -> None:
+        """Write a batch into the slots, padded for ``decision``.
+
+        Raises:
+            SlotError: a value does not fit its slot, or the batch exceeds the slots.
+        """
+        self.registry.fill(values, live, self.extent(decision.padded))
+
+    def embeds(self, rows: int) -> torch.Tensor:
+        """The first ``rows`` of ``input_embeds`` [rows, width], for the merge to write."""
+        return self.registry.view(EMBEDS, self.extent(rows))
+
+    def run(self, decision: Decision) -> torch.Tensor:
+        """Run what the slots hold.
+
+        Returns:
+            hidden states [live tokens, hidden_size]; the memory may be reused by the next run.
+        """
+        self.counter.add(decision)
+        if decision.bucket is None:
+            with torch.no_grad():
+                hidden = self._body(self._inputs(decision.tokens))
+        else:
+            hidden = self._graphs[decision.bucket].replay()
+        return hidden[: decision.tokens]
+
+    def _prepare(self, bucket: int) -> None:
+        """Legal contents for the run that a capture makes: neutral, index slots at the sink."""
+        self.registry.neutralise(self.extent(bucket))
+        if self._plan_dummy is not None:
+            self._plan_dummy(bucket)
+
+
+def dummy_lengths(tokens: int, max_length: int, max_requests: int) -> list[int]:
+    """``tokens`` split into the fewest requests of at most ``max_length``.
+
+    Raises:
+        SlotError: they do not fit ``max_requests``.
+    """
+    lengths = [max_length] * (tokens // max_length)
+    if tokens % max_length:
+        lengths.append(tokens % max_length)
+    if len(lengths) > max_requests:
+        raise SlotError(
+            f"{tokens} tokens in requests of at most {max_length} need {len(lengths)} requests; "
+            f"the slots hold {max_requests}"
+        )
+    return lengths
