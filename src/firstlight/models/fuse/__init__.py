@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from firstlight.models.fuse.decoder import FuseReport, fuse_decoder
 from firstlight.models.fuse.linear import PackedLinear
+from firstlight.models.fuse.patches import PatchLinear, fuse_patches
 
-__all__ = ["FuseReport", "PackedLinear", "fuse_decoder"]
+__all__ = ["FuseReport", "PackedLinear", "PatchLinear", "fuse_decoder", "fuse_patches"]

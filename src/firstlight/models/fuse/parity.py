@@ -41,7 +41,7 @@ class _Recorder:
 def mlp_parity(old: nn.Module, new: nn.Module, hidden_size: int) -> str | None:
     """None if equal, else what differs."""
     x = _random(old, 1, _ROWS, hidden_size)
-    return _compare(lambda: old(x), lambda: new(x))
+    return compare(lambda: old(x), lambda: new(x))
 
 
 Rotary = tuple[Tensor, Tensor]
@@ -62,7 +62,7 @@ def attention_parity(
     """None if equal in output and in what is asked of attention, else what differs."""
     x = _input(old, hidden_size, rotary)
     ours, theirs = _Recorder(), _Recorder()
-    found = _compare(lambda: _call(old, x, rotary, theirs), lambda: _call(new, x, rotary, ours))
+    found = compare(lambda: _call(old, x, rotary, theirs), lambda: _call(new, x, rotary, ours))
     if found is None and theirs.calls != ours.calls:
         return f"it asks attention for {theirs.calls}, not {ours.calls}"
     return found
@@ -80,7 +80,8 @@ def _call(module: nn.Module, x: Tensor, rotary: Rotary, recorder: _Recorder) -> 
     return out
 
 
-def _compare(old: Callable[[], Tensor], new: Callable[[], Tensor]) -> str | None:
+def compare(old: Callable[[], Tensor], new: Callable[[], Tensor]) -> str | None:
+    """None if two results are equal within the dtype's roundings, else what differs."""
     want, got = old(), new()
     if want.shape != got.shape:
         return f"shape {tuple(want.shape)} against {tuple(got.shape)}"
