@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -128,30 +127,33 @@ def merged_rows(adapter: Adapter, prompt: Prompt) -> Tensor:
     return rows
 
 
-@torch.no_grad()
-def generate(loaded: LoadedModel, prompt: Prompt, n: int) -> tuple[Tensor, list[int]]:
-    """Logits ``[vocabulary]`` at the prompt's end, and up to n greedy ids (an end token ends)."""
+def decode(loaded: LoadedModel, prompt: Prompt, n: int) -> Iterator[int]:
+    """Greedy ids, computed as they are asked for."""
+    for logits in steps(loaded, prompt, n):
+        yield int(logits.argmax())
+
+
+def steps(loaded: LoadedModel, prompt: Prompt, n: int) -> Iterator[Tensor]:
+    """Logits ``[vocabulary]`` of up to n greedy steps; an end token ends."""
     adapter = loaded.adapter
     body, context = adapter.body(), DenseContext()
     where = adapter.positions(len(prompt.ids), prompt.spans, prompt.artifacts)
-    rows, positions = merged_rows(adapter, prompt), torch.from_numpy(where.prompt)
-    first: Tensor | None = None
-    ids: list[int] = []
+    with torch.no_grad():
+        rows, positions = merged_rows(adapter, prompt), torch.from_numpy(where.prompt)
     for step in range(n):
-        hidden = body(Inputs(rows, positions, {}, context))
-        logits = adapter.logits(hidden[-1:])[0]
-        first = logits if first is None else first
-        ids.append(int(logits.argmax()))
-        if ids[-1] in loaded.eos_token_ids:
-            break
-        text = adapter.text_rows(torch.tensor(ids[-1:]))
+        with torch.no_grad():
+            logits = adapter.logits(body(Inputs(rows, positions, {}, context))[-1:])[0]
+            chosen = logits.argmax()
+            text = adapter.text_rows(chosen[None])
+        yield logits
+        if int(chosen) in loaded.eos_token_ids:
+            return
         rows = torch.zeros(1, adapter.contract.input_embeds_hidden_size)
         rows[:, : text.shape[1]] = text
         positions = torch.full((adapter.position_rank, 1), where.next + step, dtype=torch.int64)
-    assert first is not None
-    return first, ids
 
 
-def as_positions(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """An int64 array, for comparisons."""
-    return np.asarray(rows, dtype=np.int64)
+def generate(loaded: LoadedModel, prompt: Prompt, n: int) -> tuple[Tensor, list[int]]:
+    """Logits ``[vocabulary]`` at the prompt's end, and up to n greedy ids."""
+    logits = list(steps(loaded, prompt, n))
+    return logits[0], [int(x.argmax()) for x in logits]

@@ -23,6 +23,7 @@ from tests.models.dense import (
     Inputs,
     artifact_of,
     compose,
+    decode,
     generate,
     load,
     merged_rows,
@@ -119,6 +120,25 @@ def test_no_request_leaves_anything_on_the_modules(tiny_checkpoint: TinyCheckpoi
     generate(loaded, compose(loaded, [SMALL, "What is it?"]), 3)
     assert {n: set(vars(m)) for n, m in model.named_modules()} == before
     assert model.model.rope_deltas is None
+
+
+def test_a_request_that_starts_while_another_decodes_changes_nothing_for_it(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    loaded = load(tiny_checkpoint("qwen2_vl"))
+    one, other = (
+        compose(loaded, [picture(width, 96, seed=width), "What is it?"]) for width in (96, 16)
+    )
+    expected = [list(decode(loaded, p, 6)) for p in (one, other)]
+    first = decode(loaded, one, 6)
+    mixed = [next(first), next(first)]
+    second = decode(loaded, other, 6)
+    mixed_other = [next(second)]
+    for a, b in zip(first, second, strict=False):
+        mixed.append(a)
+        mixed_other.append(b)
+    assert mixed == expected[0]
+    assert [*mixed_other, *second] == expected[1]
 
 
 class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
