@@ -29,6 +29,6 @@ class BodyInputs:
 class Body(Protocol):
     """The decoder stack without embedding lookup and LM head."""
 
-    def __call__(self, inputs: BodyInputs) -> torch.Tensor:
+    def __call__(self, inputs: BodyInputs, /) -> torch.Tensor:
         """Hidden states [T, hidden_size]."""
         ...

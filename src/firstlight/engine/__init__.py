@@ -1,0 +1,1 @@
+"""The loop: prompts, scheduling, steps, and the Python API over them."""

@@ -1,0 +1,156 @@
+"""Puts an engine together: model, memory, runners, loop. Nothing else builds anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from firstlight.config import BUNDLED_MODEL, EngineConfig
+from firstlight.core.reason import Phase
+from firstlight.engine.admission import Admission
+from firstlight.engine.engine import Engine
+from firstlight.engine.memory_plan import MemoryPlan, plan_memory
+from firstlight.engine.runners import RunnerBuilder, limits_of
+from firstlight.engine.scheduler import Scheduler
+from firstlight.engine.step import Step
+from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
+from firstlight.memory import KVPool, LayerShape, PageAllocator
+from firstlight.models.adapter import Adapter
+from firstlight.models.fuse import FuseReport, fuse_decoder, fuse_patches
+from firstlight.models.loading import LoadedModel, load_model
+from firstlight.models.registry import AdapterRegistry
+from firstlight.sampling import Sampler
+
+Progress = Callable[[Phase, int, int, int], None]
+"""Called during capture with the phase, the next bucket, how many are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything an engine is made of.
+
+    Attributes:
+        fused: what was swapped for faster equals; None if fusing is off.
+        captures: what capturing each phase gave.
+    """
+
+    config: EngineConfig
+    model: LoadedModel
+    memory: MemoryPlan
+    pool: KVPool
+    pages: PageAllocator
+    runners: Mapping[Phase, GraphRunner]
+    captures: Mapping[Phase, CaptureReport]
+    admission: Admission
+    engine: Engine
+    fused: FuseReport | None
+
+    @property
+    def capture_seconds(self) -> float:
+        """Seconds of all captures together."""
+        return sum(report.seconds for report in self.captures.values())
+
+
+def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
+    """The configured checkpoint, loaded and probed."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    name: object = config.model
+    if name == BUNDLED_MODEL:
+        from firstlight.demo import model_path
+
+        name = model_path()
+    return load_model(
+        str(name),
+        dtype=config.dtype,
+        device=config.device,
+        cache_dir=config.cache_dir,
+        trust_remote_code=config.trust_remote_code,
+        registry=adapters,
+    )
+
+
+def build(
+    config: EngineConfig,
+    model: LoadedModel,
+    *,
+    clock: Callable[[], float],
+    progress: Progress | None = None,
+) -> Parts:
+    """Memory, runners with captured graphs, and the loop around them."""
+    adapter = model.adapter
+    fused = _fuse(adapter) if config.fuse else None
+    layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
+    memory = plan_memory(config, layers, adapter.dtype, model.max_context)
+    pool = KVPool(
+        layers,
+        n_pages=memory.n_pages,
+        page_size=memory.page_size,
+        dtype=adapter.dtype,
+        device=adapter.device,
+    )
+    limits = limits_of(config, memory)
+    builder = RunnerBuilder(
+        adapter.body(),
+        adapter.contract,
+        pool,
+        memory,
+        _owned(adapter.decoder, pool),
+        dtype=adapter.dtype,
+        config=config,
+    )
+    seqs = limits.max_num_seqs
+    rows = Extent(limits.max_batch_tokens, seqs)
+    runners = {
+        Phase.PREFILL: builder.build(Phase.PREFILL, limits.prefill_buckets, rows),
+        Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
+    }
+    captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
+    pages = PageAllocator(memory.n_pages)
+    scheduler = Scheduler(
+        pages,
+        page_size=memory.page_size,
+        max_num_seqs=seqs,
+        max_batch_tokens=limits.max_batch_tokens,
+    )
+    step = Step(adapter, runners, Sampler(), page_size=memory.page_size, max_pages=memory.max_pages)
+    stop_ids = frozenset(model.eos_token_ids)
+    return Parts(
+        config=config,
+        model=model,
+        memory=memory,
+        pool=pool,
+        pages=pages,
+        runners=runners,
+        captures=captures,
+        admission=Admission(model, max_context=memory.max_context, seed=config.seed, clock=clock),
+        engine=Engine(adapter, scheduler, step, stop_ids=stop_ids, clock=clock),
+        fused=fused,
+    )
+
+
+def _fuse(adapter: Adapter) -> FuseReport:
+    report = fuse_decoder(adapter.decoder, adapter.position_rank)
+    fuse_patches(adapter.model, report)
+    return report
+
+
+def _owned(decoder: torch.nn.Module, pool: KVPool) -> Ownership:
+    owned = Ownership()
+    owned.add_module(decoder)
+    for layer, (keys, values) in enumerate(zip(pool.keys, pool.values, strict=True)):
+        owned.add(keys, f"KV pool, keys of layer {layer}")
+        owned.add(values, f"KV pool, values of layer {layer}")
+    return owned
+
+
+def _capture(runner: GraphRunner, progress: Progress | None) -> CaptureReport:
+    if progress is None:
+        return runner.capture_all()
+
+    def forward(done: int, total: int, bucket: int) -> None:
+        progress(runner.phase, bucket, done, total)
+
+    return runner.capture_all(forward)

@@ -1,0 +1,109 @@
+"""What an engine is and does, as JSON-ready values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from firstlight.contract import InputContract
+from firstlight.core.reason import Phase
+from firstlight.engine.build import Parts
+from firstlight.graphs import GraphRunner
+
+
+def describe(parts: Parts) -> dict[str, Any]:
+    """Contract, slots, buckets, attention, memory and what would run eager, with the reason."""
+    adapter = parts.model.adapter
+    runners = parts.runners
+    return {
+        "model": parts.model.name,
+        "architecture": adapter.architecture,
+        "adapter": type(adapter).__name__,
+        "dtype": str(adapter.dtype).removeprefix("torch."),
+        "device": str(adapter.device),
+        "threads": torch.get_num_threads(),
+        **_contract(adapter.contract),
+        "slots": [
+            {"phase": phase.value, **asdict(info)}
+            for phase, runner in runners.items()
+            for info in runner.registry.describe()
+        ],
+        "buckets": {phase.value: _buckets(parts, phase) for phase in runners},
+        "backend": "eager" if parts.config.eager else runners[Phase.DECODE].backend.name,
+        "attention": "firstlight::attention, paged, scaled_dot_product_attention on cpu",
+        "memory": {
+            **asdict(parts.memory),
+            "kv_bytes": parts.pool.nbytes,
+        },
+        "fused": None if parts.fused is None else asdict(parts.fused),
+        "eager": {phase.value: _eager(runner) for phase, runner in runners.items()},
+        "decisions": _decisions(runners[Phase.DECODE]),
+    }
+
+
+def _contract(contract: InputContract) -> dict[str, Any]:
+    return {
+        "input_embeds_hidden_size": contract.input_embeds_hidden_size,
+        "declared": contract.declared,
+        "declared_by": contract.declared_by,
+        "segments": [asdict(segment) for segment in contract.segments],
+        "planes": [
+            {"name": p.name, "shape": list(p.shape), "dtype": p.dtype.value, "index": p.index}
+            for p in contract.planes
+        ],
+        "hidden_size": contract.hidden_size,
+        "hc_hidden_size": contract.hc_hidden_size,
+        "position_rank": contract.position_rank,
+        "mask": contract.mask.value,
+    }
+
+
+def _buckets(parts: Parts, phase: Phase) -> list[dict[str, Any]]:
+    table = parts.runners[phase].buckets
+    captured = {report.bucket: report for report in parts.captures[phase].buckets}
+    rows = []
+    for size in table.sizes:
+        report = captured.get(size)
+        rows.append(
+            {
+                "size": size,
+                "state": table.state(size).value,
+                "bytes": report.bytes if report else 0,
+                "seconds": round(report.seconds, 4) if report else 0.0,
+                "ops": report.ops if report else 0,
+                "why": table.why(size),
+            }
+        )
+    return rows
+
+
+def _eager(runner: GraphRunner) -> list[dict[str, str]]:
+    """The batches that would run eager now."""
+    largest, capacity = runner.buckets.largest, runner.registry.capacity
+    found = []
+    for size in runner.buckets.sizes:
+        decision = runner.decide(runner.extent(size), 1)
+        if decision.bucket is None:
+            found.append(
+                {"when": f"{size} rows", "reason": decision.reason.value, "detail": decision.detail}
+            )
+    if largest < capacity.tokens:
+        decision = runner.decide(runner.extent(largest + 1), 1)
+        found.append(
+            {
+                "when": f"more than {largest} rows",
+                "reason": decision.reason.value,
+                "detail": decision.detail,
+            }
+        )
+    return found
+
+
+def _decisions(runner: GraphRunner) -> list[dict[str, Any]]:
+    return [
+        {"phase": phase.value, "reason": reason.value, "batches": n}
+        for (phase, reason), n in runner.counter.counts().items()
+        if n
+    ]

@@ -1,0 +1,189 @@
+"""The Python API: load a model once, ask it many things."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Seq
+from pathlib import Path
+from typing import Any, cast, overload
+
+from firstlight.config import BUNDLED_MODEL, EngineConfig
+from firstlight.core.output import Completion
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.engine.build import Progress, build, load
+from firstlight.engine.engine import TextDelta, completion
+from firstlight.engine.inspection import describe
+from firstlight.engine.sequence import Sequence
+from firstlight.errors import ConfigError, RequestError
+from firstlight.models.registry import AdapterRegistry
+
+Message = Mapping[str, Any]
+Conversation = Seq[Message]
+
+
+class LLM:
+    """A loaded model with its captured graphs.
+
+    ::
+
+        llm = LLM()                                   # the bundled model
+        answer = llm.chat([{"role": "user", "content": [
+            {"type": "image", "image": "picture.png"},
+            {"type": "text", "text": "What colour is the circle?"}]}])
+        print(answer.text, answer.usage, answer.timings.steps)
+
+    Not thread-safe: one call at a time.
+
+    Attributes:
+        config: the settings in force.
+        load_seconds, capture_seconds: how long loading and capturing took.
+        parts: what the engine is made of, for tools that measure or inspect it.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = BUNDLED_MODEL,
+        *,
+        config: EngineConfig | None = None,
+        progress: Progress | None = None,
+        adapters: AdapterRegistry | None = None,
+        **settings: Any,
+    ) -> None:
+        """Load ``model`` and capture its graphs.
+
+        Args:
+            model: folder in Hugging Face layout, a .gguf file, a hub name, or the bundled model.
+            config: all settings at once; then neither ``model`` nor ``settings`` may be given.
+            progress: called during capture with (phase, bucket, done, total).
+            adapters: architectures and their adapters, if one of your own is among them.
+            settings: fields of :class:`EngineConfig` by name, e.g. ``dtype="float32"``.
+
+        Raises:
+            ConfigError, ModelLoadError, ContractError: each naming what is wrong and what to do.
+        """
+        if config is None:
+            config = EngineConfig.from_options({"model": model, **settings})
+        elif settings or model != BUNDLED_MODEL:
+            given = sorted(settings) or ["model"]
+            raise ConfigError(f"config is given together with {', '.join(given)}; put them into it")
+        self.config = config
+        began = time.perf_counter()
+        loaded = load(config, adapters)
+        self.load_seconds = time.perf_counter() - began
+        self.parts = build(config, loaded, progress=progress, clock=time.perf_counter)
+        self.capture_seconds = self.parts.capture_seconds
+
+    @overload
+    def chat(
+        self, messages: Conversation, sampling_params: SamplingParams | None = None
+    ) -> Completion: ...
+    @overload
+    def chat(
+        self, messages: Seq[Conversation], sampling_params: SamplingParams | None = None
+    ) -> list[Completion]: ...
+    def chat(
+        self,
+        messages: Conversation | Seq[Conversation],
+        sampling_params: SamplingParams | None = None,
+    ) -> Completion | list[Completion]:
+        """Answer one conversation, or several at once.
+
+        Args:
+            messages: OpenAI-style messages; content is text or parts: ``text``, ``image_url``
+                (data URL or path) or ``image`` (path, bytes or PIL image).
+
+        Returns:
+            A completion for one conversation, a list in order for a list of them.
+
+        Raises:
+            RequestError: a request is invalid, before anything runs; or, for a single conversation,
+                it failed. In a list such a failure is that completion's ``error``.
+        """
+        params = sampling_params or SamplingParams()
+        admit = self.parts.admission.chat
+        if _is_conversation(messages):
+            return self._one(admit(cast(Conversation, messages), params))
+        return self._many([admit(m, params) for m in cast(Seq[Conversation], messages)])
+
+    def stream_chat(
+        self, messages: Conversation, sampling_params: SamplingParams | None = None
+    ) -> Iterator[str | Completion]:
+        """Text as it becomes final, then the :class:`Completion`."""
+        sequence = self.parts.admission.chat(messages, sampling_params or SamplingParams())
+        for delta in self.parts.engine.run([sequence]):
+            yield delta.text
+        yield _raise_if_failed(sequence)
+
+    @overload
+    def generate(
+        self,
+        prompts: str,
+        sampling_params: SamplingParams | None = None,
+        *,
+        images: Seq[Any] | None = None,
+    ) -> Completion: ...
+    @overload
+    def generate(
+        self,
+        prompts: list[str],
+        sampling_params: SamplingParams | None = None,
+        *,
+        images: Seq[Seq[Any]] | None = None,
+    ) -> list[Completion]: ...
+    def generate(
+        self,
+        prompts: str | list[str],
+        sampling_params: SamplingParams | None = None,
+        *,
+        images: Seq[Any] | None = None,
+    ) -> Completion | list[Completion]:
+        """Continue raw prompts, without a chat template.
+
+        Args:
+            prompts: text in which the model's own placeholder stands for each picture.
+            images: the pictures of the prompt; for a list of prompts, one list each.
+        """
+        params = sampling_params or SamplingParams()
+        if isinstance(prompts, str):
+            return self._one(self.parts.admission.text(prompts, images or (), params))
+        groups = images if images is not None else [()] * len(prompts)
+        if len(groups) != len(prompts):
+            raise RequestError(
+                f"images has {len(groups)} entries for {len(prompts)} prompts; give one list each"
+            )
+        pairs = zip(prompts, groups, strict=True)
+        return self._many([self.parts.admission.text(p, g, params) for p, g in pairs])
+
+    def inspect(self) -> dict[str, Any]:
+        """Contract, slots, buckets, backend and what would run eager, as JSON-ready values."""
+        return describe(self.parts)
+
+    def _one(self, sequence: Sequence) -> Completion:
+        self._run([sequence])
+        return _raise_if_failed(sequence)
+
+    def _many(self, sequences: list[Sequence]) -> list[Completion]:
+        self._run(sequences)
+        return [completion(sequence) for sequence in sequences]
+
+    def _run(self, sequences: list[Sequence]) -> None:
+        for _ in self.parts.engine.run(sequences):
+            pass
+
+
+def _is_conversation(messages: Any) -> bool:
+    """Whether these are messages and not conversations; what is neither is refused as messages."""
+    several = (
+        isinstance(messages, list | tuple) and messages and isinstance(messages[0], list | tuple)
+    )
+    return not several
+
+
+def _raise_if_failed(sequence: Sequence) -> Completion:
+    if sequence.error is not None:
+        raise RequestError(sequence.error)
+    return completion(sequence)
+
+
+__all__ = ["LLM", "Message", "TextDelta"]

@@ -1,0 +1,161 @@
+"""The prefill and the decode runner over one model and one memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from firstlight.attention import (
+    PagedAttention,
+    RowsInMemory,
+    attention_,
+    attention_op,
+    attention_values,
+)
+from firstlight.config import EngineConfig
+from firstlight.contract import InputContract
+from firstlight.core.reason import Phase
+from firstlight.engine.memory_plan import MemoryPlan
+from firstlight.graphs import (
+    Arena,
+    Body,
+    BodyInputs,
+    BucketTable,
+    CaptureBackend,
+    Decider,
+    DecisionCounter,
+    EagerBackend,
+    Extent,
+    GraphRunner,
+    Ownership,
+    PaddingIsFree,
+    SlotRegistry,
+    TapeBackend,
+    body_inputs,
+    body_slots,
+    default_ladder,
+    phase_extent,
+    request_ladder,
+)
+from firstlight.graphs.slots import ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS
+from firstlight.memory import SINK_PAGE, KVPool
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Rows of a prefill step, requests at a time, and the buckets of each phase."""
+
+    max_batch_tokens: int
+    max_num_seqs: int
+    prefill_buckets: tuple[int, ...]
+    decode_buckets: tuple[int, ...]
+
+
+def limits_of(config: EngineConfig, memory: MemoryPlan) -> Limits:
+    """Bucket lists and step sizes from the configuration; no bucket is beyond the context."""
+    requests = config.max_num_seqs
+    context = memory.max_context * requests
+    largest = min(config.max_prefill_bucket, config.max_batch_tokens or context, context)
+    if config.eager:
+        prefill: tuple[int, ...] = ()
+        decode: tuple[int, ...] = ()
+    else:
+        prefill = config.prefill_buckets or default_ladder(largest)
+        decode = config.decode_buckets or request_ladder(requests)
+    tokens = config.max_batch_tokens or max(prefill[-1] if prefill else largest, largest)
+    return Limits(tokens, requests, prefill, decode)
+
+
+class RunnerBuilder:
+    """Builds runners that share scratch memory, ownership and the KV pool."""
+
+    def __init__(
+        self,
+        body: Body,
+        contract: InputContract,
+        pool: KVPool,
+        memory: MemoryPlan,
+        owned: Ownership,
+        *,
+        dtype: torch.dtype,
+        config: EngineConfig,
+    ) -> None:
+        self._body = body
+        self._contract = contract
+        self._pool = pool
+        self._memory = memory
+        self._owned = owned
+        self._dtype = dtype
+        self._config = config
+        self._arena = Arena()
+        self._backend = _backend(config)
+        self._counter = DecisionCounter()
+
+    def build(self, phase: Phase, sizes: tuple[int, ...], capacity: Extent) -> GraphRunner:
+        """One phase's slots and buckets; nothing is captured yet."""
+        registry = SlotRegistry(capacity, self._arena)
+        pages = self._memory.max_pages
+        for spec in body_slots(self._contract, self._dtype, max_pages=pages):
+            registry.register(spec)
+        registry.allocate()
+        buckets = BucketTable(sizes)
+        return GraphRunner(
+            phase,
+            registry=registry,
+            buckets=buckets,
+            backend=self._backend,
+            body=self._body,
+            decider=Decider(
+                phase,
+                buckets,
+                max_requests=capacity.requests,
+                max_context=self._memory.max_context,
+                cost=PaddingIsFree(),
+                enabled=not self._config.eager,
+            ),
+            inputs=self._inputs(phase, registry),
+            owned=self._owned,
+            plan_dummy=self._dummy(phase, registry),
+            counter=self._counter,
+        )
+
+    def _inputs(self, phase: Phase, registry: SlotRegistry) -> Callable[[int], BodyInputs]:
+        def attention(slots: SlotRegistry, extent: Extent) -> PagedAttention:
+            return PagedAttention(
+                self._pool,
+                write_locations=slots.view(WRITE_LOCATIONS, extent),
+                page_table=slots.view(PAGE_TABLE, extent),
+                attention_rows=slots.view(ATTENTION_ROWS, extent),
+            )
+
+        def inputs(rows: int) -> BodyInputs:
+            extent = phase_extent(phase, rows, registry.capacity)
+            return body_inputs(registry, self._contract, extent, attention)
+
+        return inputs
+
+    def _dummy(self, phase: Phase, registry: SlotRegistry) -> Callable[[int], None]:
+        """Metadata of requests whose every page is the sink: legal, and it harms nobody."""
+
+        def plan(rows: int) -> None:
+            extent = phase_extent(phase, rows, registry.capacity)
+            longest = 1 if phase is Phase.DECODE else self._memory.max_context
+            requests = [
+                RowsInMemory([SINK_PAGE] * self._memory.max_pages, 0, min(longest, rows - start))
+                for start in range(0, rows, longest)
+            ][: extent.requests]
+            values = attention_values(
+                requests, page_size=self._pool.page_size, max_pages=self._memory.max_pages
+            )
+            for name, value in values.items():
+                registry.buffer(name)[: value.shape[0]].copy_(value)
+
+        return plan
+
+
+def _backend(config: EngineConfig) -> CaptureBackend:
+    if config.backend == "eager":
+        return EagerBackend()
+    return TapeBackend(kernels={attention_op(): attention_})

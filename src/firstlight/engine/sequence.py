@@ -1,0 +1,79 @@
+"""One request on its way through the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from firstlight.core.output import FinishReason, TokenLogprob
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.core.timing import Timings
+from firstlight.engine.detokenizer import Detokenizer
+from firstlight.engine.prompt import Prompt
+from firstlight.memory import PhysicalPage
+from firstlight.models.adapter import Positions
+from firstlight.sampling import SamplingState
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request's prompt, its answer so far, the pages it holds and where its time went.
+
+    Attributes:
+        computed: positions whose keys and values are in memory.
+        max_tokens: tokens it may generate, after the context's limit.
+        media: encoder rows ``[n, W]`` of its pictures between the first and the last prefill chunk.
+        started: clock reading at arrival, in seconds.
+    """
+
+    prompt: Prompt
+    params: SamplingParams
+    positions: Positions
+    sampling: SamplingState
+    detokenizer: Detokenizer
+    max_tokens: int
+    started: float
+    timings: Timings = field(default_factory=Timings)
+    pages: list[PhysicalPage] = field(default_factory=list)
+    computed: int = 0
+    media: list[Tensor] | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish: FinishReason | None = None
+    error: str | None = None
+
+    @property
+    def output_ids(self) -> list[int]:
+        """Generated tokens; the list that the sampler's penalties read."""
+        return self.sampling.output_ids
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and answer together."""
+        return len(self.prompt.ids) + len(self.output_ids)
+
+    @property
+    def capacity(self) -> int:
+        """Tokens it may grow to."""
+        return len(self.prompt.ids) + self.max_tokens
+
+    @property
+    def prefilled(self) -> bool:
+        return self.computed >= len(self.prompt.ids)
+
+    def ids(self, start: int, end: int) -> list[int]:
+        """Token ids at positions ``[start, end)``."""
+        n = len(self.prompt.ids)
+        if end <= n:
+            return self.prompt.ids[start:end]
+        return self.prompt.ids[start:] + self.output_ids[max(start - n, 0) : end - n]
+
+    def position_columns(self, start: int, end: int) -> np.ndarray:
+        """Rope positions ``[R, end - start]``: the prompt's own, then counting on from its end."""
+        prompt, n = self.positions.prompt, len(self.prompt.ids)
+        if end <= n:
+            return prompt[:, start:end]
+        after = np.arange(max(start - n, 0), end - n, dtype=np.int64) + self.positions.next
+        generated = np.broadcast_to(after, (prompt.shape[0], len(after)))
+        return np.concatenate([prompt[:, start:], generated], axis=1) if start < n else generated

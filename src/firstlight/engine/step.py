@@ -1,0 +1,89 @@
+"""One step: rows into slots, the body by graph or eager, logits, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from firstlight.attention import RowsInMemory, attention_values
+from firstlight.core.plan import BatchPlan, Chunk
+from firstlight.core.reason import Decision, Phase
+from firstlight.engine.merge import merge
+from firstlight.engine.sequence import Sequence
+from firstlight.graphs import Extent, GraphRunner
+from firstlight.models.adapter import Adapter
+from firstlight.sampling import Sampled, Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """How the batch ran, and the next token of each request whose last position it computed."""
+
+    decision: Decision
+    sampled: tuple[tuple[Sequence, Sampled], ...]
+
+
+class Step:
+    """Runs batches; collaborators are given, nothing is built here."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        runners: Mapping[Phase, GraphRunner],
+        sampler: Sampler,
+        *,
+        page_size: int,
+        max_pages: int,
+    ) -> None:
+        self._adapter = adapter
+        self._runners = runners
+        self._sampler = sampler
+        self._page_size = page_size
+        self._max_pages = max_pages
+
+    @torch.inference_mode()
+    def run(self, plan: BatchPlan[Sequence]) -> StepResult:
+        """Compute the plan's chunks and sample where a request's tokens are all in memory."""
+        runner = self._runners[plan.phase]
+        live = Extent(tokens=plan.tokens, requests=len(plan.chunks))
+        decision = runner.decide(live, plan.max_context)
+        runner.fill(self._values(plan.chunks), live, decision)
+        contract = self._adapter.contract
+        merge(runner.embeds(live.tokens), plan.chunks, self._adapter, contract)
+        hidden = runner.run(decision)
+        for chunk in plan.chunks:
+            chunk.request.computed = chunk.end
+        return StepResult(decision, self._sample(plan.chunks, hidden))
+
+    def _values(self, chunks: tuple[Chunk[Sequence], ...]) -> dict[str, Tensor]:
+        rows = [RowsInMemory(c.request.pages, c.start, c.end) for c in chunks]
+        values = attention_values(rows, page_size=self._page_size, max_pages=self._max_pages)
+        columns = [c.request.position_columns(c.start, c.end) for c in chunks]
+        values["positions"] = torch.from_numpy(np.concatenate(columns, axis=1))
+        if self._adapter.contract.planes:
+            ids = [token for c in chunks for token in c.request.ids(c.start, c.end)]
+            values.update(self._adapter.planes(torch.tensor(ids)))
+        return values
+
+    def _sample(
+        self, chunks: tuple[Chunk[Sequence], ...], hidden: Tensor
+    ) -> tuple[tuple[Sequence, Sampled], ...]:
+        """Only rows whose token is wanted go through the LM head."""
+        ends = np.cumsum([len(chunk) for chunk in chunks])
+        wanted = [
+            (chunk.request, int(end) - 1)
+            for chunk, end in zip(chunks, ends, strict=True)
+            if chunk.end == chunk.request.length
+        ]
+        if not wanted:
+            return ()
+        rows = [row for _, row in wanted]
+        picked = hidden if len(rows) == hidden.shape[0] else hidden[rows]
+        sampled = self._sampler.sample(
+            self._adapter.logits(picked), [sequence.sampling for sequence, _ in wanted]
+        )
+        return tuple((s, t) for (s, _), t in zip(wanted, sampled, strict=True))

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from firstlight.config import EngineConfig
+from firstlight.engine.memory_plan import MemoryPlan, plan_memory
+from firstlight.errors import ConfigError
+from firstlight.memory import LayerShape
+
+LAYERS = [LayerShape(2, 8, 8)] * 3  # 3 * 2 * 16 columns * 4 bytes = 384 bytes a token
+
+
+def plan(model_context: int = 100, **settings: object) -> MemoryPlan:
+    config = EngineConfig.from_options({"page_size": 4, "max_num_seqs": 2, **settings})
+    return plan_memory(config, LAYERS, torch.float32, model_context)
+
+
+def test_the_pool_holds_every_request_at_full_length_and_the_sink() -> None:
+    assert plan() == MemoryPlan(n_pages=2 * 25 + 1, page_size=4, max_context=100)
+
+
+def test_the_byte_limit_shortens_the_context_when_none_was_asked_for() -> None:
+    limited = plan(kv_bytes=11 * 4 * 384)
+    assert (limited.n_pages, limited.max_context, limited.max_pages) == (11, 40, 10)
+
+
+def test_a_context_beyond_the_model_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"max_context = 101; the model was made for at most 100"):
+        plan(max_context=101)
+
+
+def test_a_context_beyond_the_byte_limit_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"max_context = 60 does not fit the 40 tokens"):
+        plan(max_context=60, kv_bytes=11 * 4 * 384)
+
+
+def test_pages_that_were_asked_for_are_kept() -> None:
+    assert plan(kv_pages=8) == MemoryPlan(n_pages=8, page_size=4, max_context=28)
