@@ -75,6 +75,15 @@ def test_a_nucleus_in_a_flat_distribution_is_the_first_tokens(size: int) -> None
     assert kept == set(range(len(kept)))
 
 
+def test_a_nucleus_among_ties_takes_the_first_ids_though_it_fits_the_head() -> None:
+    kept = _kept(top_p(torch.zeros(1, 8192, dtype=torch.float64), _full(0.0625, rows=1)))[0]
+    assert kept == set(range(512))
+
+
+def test_a_nucleus_that_reaches_p_exactly_stops_there() -> None:
+    assert _kept(top_p(torch.zeros(1, 4), _full(0.5, rows=1))) == [{0, 1}]
+
+
 def test_rank_orders_ties_by_token_id() -> None:
     values, ids = rank(torch.tensor([[0.0, 3.0, 1.0, 3.0, 1.0, 1.0]]), 4)
     assert ids.tolist() == [[1, 3, 2, 4]]

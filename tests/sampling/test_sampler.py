@@ -104,6 +104,19 @@ def test_draws_among_few_candidates_are_those_from_all_columns(k: int) -> None:
     assert drawn == expected
 
 
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_unit_interval_draw_no_impossible_token(
+    monkeypatch: pytest.MonkeyPatch, uniform: float
+) -> None:
+    value = torch.tensor([uniform], dtype=torch.float64)
+    monkeypatch.setattr(torch, "rand", lambda *_, **__: value)
+    logits = _logits(64, size=300)
+    logits[:, [0, -1]] = -torch.inf
+    # Each row's probabilities add up to a little more or less than one.
+    drawn = _ids(logits, [_state() for _ in logits])
+    assert drawn == [1 if uniform == 0 else 298] * len(logits)
+
+
 def test_different_seeds_differ() -> None:
     logits = torch.zeros(1, 1000)
     assert _draws(_state(seed=1), logits, 5) != _draws(_state(seed=2), logits, 5)
