@@ -88,9 +88,8 @@ class Sampler:
                 for s in states
             ]
         )
-        total = cumulative[:, -1:]
-        below_total = torch.nextafter(total, torch.zeros_like(total))
-        target = torch.minimum(uniform.to(total.device)[:, None] * total, below_total)
+        # Below the total even at the largest uniform number, 1 - 2**-53, with rounding to nearest.
+        target = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
         # right=True finds the first place that passes the target, whose probability is not zero.
         places = torch.searchsorted(cumulative, target, right=True)
         tokens = places if ids is None else ids.gather(-1, places)
