@@ -139,6 +139,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._known(tensor) is not None or self._owned.find(tensor) is not None:
             return
         storage = tensor.untyped_storage()
+        if not storage.resizable():
+            return  # memory of somebody else, e.g. of a numpy array, who may change it
         index = self._add(storage, Origin.MADE, f"host value at {caller()}", held=True)
         if storage.nbytes() <= _KEPT_CONTENT:
             content = ctypes.string_at(storage.data_ptr(), storage.nbytes())

@@ -94,8 +94,12 @@ class HostReadGuard(TorchFunctionMode):
         if func in _HOST_READS:
             raise _host_read(f"Tensor.{func.__name__}")
         if func in _FROM_HOST:
-            data = (args[1:] if func is torch.Tensor.new_tensor else args, kwargs.get("data"))
-            if any(isinstance(leaf, torch.Tensor) for leaf in leaves(data)):
+            # A tensor itself is copied below the dispatcher's eyes; tensors in a list are read.
+            given = args[1:] if func is torch.Tensor.new_tensor else args
+            data = given[0] if given else kwargs.get("data")
+            if not isinstance(data, torch.Tensor) and any(
+                isinstance(leaf, torch.Tensor) for leaf in leaves(data)
+            ):
                 raise _host_read(func.__name__)
         return func(*args, **kwargs)
 
