@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
 
@@ -45,8 +43,8 @@ class Engines:
 
 
 @pytest.fixture(scope="module")
-def engines(tiny_checkpoint: TinyCheckpoint) -> Iterator[Engines]:
-    yield Engines(tiny_checkpoint)
+def engines(tiny_checkpoint: TinyCheckpoint) -> Engines:
+    return Engines(tiny_checkpoint)
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)

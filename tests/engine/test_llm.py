@@ -1,0 +1,153 @@
+"""The Python API: sampling, stopping, streaming, usage, timings, and errors that name the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firstlight import LLM, SamplingParams
+from firstlight.config import EngineConfig
+from firstlight.core.output import Completion, FinishReason
+from firstlight.errors import ConfigError, MediaError, RequestError
+from tests.conftest import TinyCheckpoint
+from tests.engine.engines import GREEDY, tiny_llm, user
+from tests.pictures import picture
+
+SMALL = picture(48, 32, seed=1)
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: TinyCheckpoint) -> LLM:
+    return tiny_llm(tiny_checkpoint("qwen3_vl"))
+
+
+@pytest.fixture(autouse=True)
+def pages_come_back(llm: LLM) -> object:
+    """Whatever a test did, no request keeps pages."""
+    yield
+    assert llm.parts.pages.n_free == llm.parts.memory.n_pages - 1
+
+
+def test_usage_counts_prompt_image_and_completion_tokens(llm: LLM) -> None:
+    usage = llm.chat(user(SMALL, "What is it?"), GREEDY).usage
+    assert usage.completion_tokens == 32
+    assert 0 < usage.image_tokens < usage.prompt_tokens
+
+
+def test_every_step_is_recorded_with_its_decision(llm: LLM) -> None:
+    timings = llm.chat(user("Hello"), GREEDY).timings
+    phases = [step.as_dict()["phase"] for step in timings.steps]
+    assert phases == ["prefill"] + ["decode"] * 31
+    assert 0 < timings.ttft_s <= timings.total_s
+
+
+def test_the_seed_decides_whatever_the_neighbours(llm: LLM) -> None:
+    params = SamplingParams(temperature=1.5, seed=11, max_tokens=12, ignore_eos=True)
+    alone = llm.chat(user("Tell me."), params)
+    beside = llm.chat([user("Another one entirely?"), user("Tell me.")], params)
+    assert beside[1].token_ids == alone.token_ids
+    other = SamplingParams(temperature=1.5, seed=12, max_tokens=12, ignore_eos=True)
+    assert llm.chat(user("Tell me."), other).token_ids != alone.token_ids
+
+
+def test_a_stop_string_ends_the_text_before_itself(llm: LLM) -> None:
+    whole = llm.chat(user("Hello"), GREEDY).text
+    stop = whole[len(whole) // 2 : len(whole) // 2 + 2]
+    cut = llm.chat(
+        user("Hello"), SamplingParams(temperature=0, max_tokens=32, ignore_eos=True, stop=(stop,))
+    )
+    assert cut.text == whole[: whole.index(stop)]
+    assert cut.finish_reason is FinishReason.STOP
+
+
+def test_a_stop_token_ends_the_answer(llm: LLM) -> None:
+    ids = llm.chat(user("Hello"), GREEDY).token_ids
+    cut = llm.chat(user("Hello"), SamplingParams(temperature=0, stop_token_ids=(ids[3],)))
+    assert cut.token_ids == ids[: ids.index(ids[3]) + 1]
+    assert cut.finish_reason is FinishReason.STOP
+
+
+def test_logprobs_hold_the_chosen_token_and_its_rivals(llm: LLM) -> None:
+    answer = llm.chat(user("Hello"), SamplingParams(temperature=0, max_tokens=3, logprobs=2))
+    assert answer.logprobs is not None
+    for token, entry in zip(answer.token_ids, answer.logprobs, strict=True):
+        assert entry.token_id == token == entry.top[0][0]
+        assert entry.logprob == entry.top[0][1] > entry.top[1][1]
+
+
+def test_the_stream_joins_to_the_text(llm: LLM) -> None:
+    *pieces, last = llm.stream_chat(user(SMALL, "What is it?"), GREEDY)
+    assert isinstance(last, Completion)
+    assert "".join(str(piece) for piece in pieces) == last.text
+
+
+def test_a_stream_that_is_left_early_gives_its_pages_back(llm: LLM) -> None:
+    stream = llm.stream_chat(user("Hello"), GREEDY)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+
+
+def test_more_conversations_than_places_are_all_answered(llm: LLM) -> None:
+    texts = [f"Question {i}?" for i in range(7)]
+    together = llm.chat([user(t) for t in texts], GREEDY)
+    alone = [llm.chat(user(t), GREEDY) for t in texts]
+    assert [a.token_ids for a in together] == [a.token_ids for a in alone]
+
+
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(llm: LLM) -> None:
+    limit = llm.parts.memory.max_context
+    with pytest.raises(RequestError, match=rf"max_context = {limit}"):
+        llm.chat(user("word " * limit), GREEDY)
+
+
+def test_max_tokens_none_goes_on_to_the_end_of_the_context(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    short = tiny_llm(tiny_checkpoint("llama"), max_context=40, prefill_buckets=(32,))
+    answer = short.generate(
+        "a b c", SamplingParams(temperature=0, max_tokens=None, ignore_eos=True)
+    )
+    assert answer.usage.prompt_tokens + answer.usage.completion_tokens == 40
+    assert answer.finish_reason is FinishReason.LENGTH
+
+
+def test_an_unreadable_picture_is_named_by_its_place(llm: LLM, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"not a picture")
+    message = [{"role": "user", "content": [{"type": "image", "image": str(broken)}]}]
+    with pytest.raises(MediaError, match=r"messages\[0\]"):
+        llm.chat(message, GREEDY)
+
+
+def test_a_picture_for_a_text_model_is_refused(tiny_checkpoint: TinyCheckpoint) -> None:
+    text_only = tiny_llm(tiny_checkpoint("llama"), prefill_buckets=(32,))
+    with pytest.raises(MediaError, match="takes text only"):
+        text_only.chat(user(SMALL, "What is it?"), GREEDY)
+
+
+def test_one_request_that_fails_in_a_step_leaves_the_others_their_answers(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = llm.parts.model.adapter
+    expected = llm.chat(user(SMALL, "What is it?"), GREEDY).token_ids
+    encode = adapter.encode
+    calls = iter([True, False])
+    monkeypatch.setattr(
+        adapter, "encode", lambda a: [r[:-1] for r in encode(a)] if next(calls) else encode(a)
+    )
+    broken, healthy = llm.chat([user(SMALL, "What is it?")] * 2, GREEDY)
+    assert broken.finish_reason is FinishReason.ERROR
+    assert broken.error is not None
+    assert "rows" in broken.error
+    assert healthy.token_ids == expected
+
+
+def test_a_configuration_and_loose_settings_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match="dtype"):
+        LLM(config=EngineConfig(), dtype="float32")
+
+
+def test_lists_of_prompts_and_pictures_must_match(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="1 entries for 2 prompts"):
+        llm.generate(["a", "b"], GREEDY, images=[[]])
