@@ -24,6 +24,7 @@ REPORT: dict[str, object] = {
     "planes": [],
     "slots": [
         {
+            "phase": "prefill",
             "name": "input_embeds",
             "shape": [64, 24],
             "dtype": "float32",
@@ -32,12 +33,22 @@ REPORT: dict[str, object] = {
         }
     ],
     "buckets": {
-        "prefill": [{"bucket": 64, "bytes": 2048, "seconds": 0.25, "ops": 7}],
+        "prefill": [
+            {"size": 64, "state": "ready", "bytes": 2048, "seconds": 0.25, "ops": 7, "why": ""}
+        ],
         "decode": [],
     },
     "backend": "tape",
     "attention": "cpu",
-    "eager": [{"phase": "prefill", "reason": "no_bucket", "detail": "more than 64 tokens"}],
+    "memory": {"n_pages": 9, "kv_bytes": 4096},
+    "fused": {"swapped": {"FakeAttention": 2}, "left": {}},
+    "eager": {
+        "prefill": [
+            {"when": "more than 64 rows", "reason": "no_bucket", "detail": "the largest has 64"}
+        ],
+        "decode": [],
+    },
+    "decisions": [],
 }
 
 

@@ -3,36 +3,68 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_Rows = Sequence[Mapping[str, Any]]
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """Print every part of ``report``, the value of ``LLM.inspect()``, to standard output."""
+    """Print every part of ``report``, the value of ``LLM.inspect()``, to standard output.
+
+    A value becomes a line of the first table, a group of values one of its own, and so does a list
+    of things; what is listed per phase is one table with the phase in front.
+    """
     # Where nobody looks at it, a table must not be cut at the width of a terminal.
     width = None if sys.stdout.isatty() else 160
     console = Console(highlight=False, markup=False, width=width)
-    console.print(_facts(report))
-    for title, rows in (
-        ("Segments of a row", report["segments"]),
-        ("Planes", report["planes"]),
-        ("Slots", report["slots"]),
-        *((_bucket_title(phase, b), b) for phase, b in report["buckets"].items()),
-        ("Runs eager", report["eager"]),
-    ):
-        console.print(_table(title, rows) if rows else f"{title}: none")
+    values = {name: part for name, part in report.items() if not isinstance(part, Mapping)}
+    _print(console, "Model", _facts(values))
+    for name, part in report.items():
+        if _is_per_phase(part):
+            rows = [{"phase": phase} | dict(row) for phase, rows in part.items() for row in rows]
+            _print_rows(console, name, rows)
+        elif isinstance(part, Mapping):
+            _print(console, _title(name), _facts(part))
+        elif isinstance(part, list):
+            _print_rows(console, name, part)
 
 
-def _facts(report: Mapping[str, Any]) -> Table:
-    """Every entry that is one value: architecture, widths, backend, attention and the like."""
-    table = Table(show_header=False, title="Model", title_justify="left")
-    for name, value in report.items():
-        if not isinstance(value, list | dict):
+def _is_per_phase(part: object) -> bool:
+    return isinstance(part, Mapping) and all(isinstance(rows, list) for rows in part.values())
+
+
+def _print_rows(console: Console, name: str, rows: _Rows) -> None:
+    if not rows:
+        console.print(f"{_title(name)}: none\n")
+        return
+    total = _totals(rows) if name == "buckets" else ""
+    _print(console, _title(name) + total, _table(rows))
+
+
+def _print(console: Console, title: str, table: Table) -> None:
+    # Not as the table's own title, which is folded to the width of a narrow table.
+    console.print(title)
+    console.print(table, end="\n\n")
+
+
+def _title(name: str) -> str:
+    titles = {"segments": "Segments of a row", "buckets": "Graphs", "eager": "Runs eager"}
+    return titles.get(name, name.replace("_", " ").capitalize())
+
+
+def _facts(part: Mapping[str, Any]) -> Table:
+    """Every entry that is one value, and counts by name, such as ``{"Attention": 4}``."""
+    table = Table(show_header=False)
+    for name, value in part.items():
+        if isinstance(value, dict) and all(isinstance(v, int | str) for v in value.values()):
+            counts = ", ".join(f"{key} {count}" for key, count in value.items())
+            table.add_row(name, counts or "none")
+        elif not isinstance(value, list | dict):
             table.add_row(name, _text(name, value))
     return table
 
@@ -42,9 +74,9 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for row in rows for key in row))
 
 
-def _table(title: str, rows: list[Mapping[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    columns = _columns(rows)
+def _table(rows: _Rows) -> Table:
+    table = Table()
+    columns = [c for c in _columns(rows) if any(row.get(c) not in (None, "") for row in rows)]
     for column in columns:
         numbers = all(isinstance(row.get(column), int | float) for row in rows)
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")
@@ -53,12 +85,10 @@ def _table(title: str, rows: list[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _bucket_title(phase: str, buckets: list[Mapping[str, Any]]) -> str:
-    seconds = sum(bucket["seconds"] for bucket in buckets)
-    size = sum(bucket["bytes"] for bucket in buckets)
-    if not buckets:
-        return f"Graphs for {phase}"
-    return f"Graphs for {phase}: {len(buckets)} buckets, {_size(size)}, {seconds:.2f} s to capture"
+def _totals(graphs: _Rows) -> str:
+    seconds = sum(graph["seconds"] for graph in graphs)
+    size = sum(graph["bytes"] for graph in graphs)
+    return f": {len(graphs)}, {_size(size)} of their own, {seconds:.2f} s to capture"
 
 
 def _text(name: str, value: object) -> str:
@@ -66,7 +96,7 @@ def _text(name: str, value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if name == "bytes" and isinstance(value, int):
+    if name.endswith("bytes") and isinstance(value, int):
         return _size(value)
     if isinstance(value, float):
         return f"{value:.4g}"
