@@ -14,8 +14,10 @@ from firstlight.demo import pictures
 
 def main(arguments: list[str]) -> None:
     """Print the answer, then one line per step."""
-    shipped = pictures()[0]
-    picture, question = arguments or [str(shipped.path), shipped.question]
+    if not arguments:
+        shipped = pictures()[0]
+        arguments = [str(shipped.path), shipped.question]
+    picture, question = arguments
     llm = LLM()
     message = {
         "role": "user",

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
         print(f"  slot {slot['name']:24} {slot['shape']} {slot['dtype']}, {slot['bytes']} bytes")
     for phase, graphs in report["buckets"].items():
         for graph in graphs:
-            print(f"  {phase} graph {graph['bucket']:5}: {graph['bytes']} bytes")
+            print(f"  {phase} graph {graph['size']:5}: {graph['bytes']} bytes")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The progress bar of loading and capture, on standard error and only where somebody looks at it."""
+"""The progress bar of loading and capture, on standard error, where somebody looks at it."""
 
 from __future__ import annotations
 
