@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from firstlight.core.span import Span
 from firstlight.engine.prompt import PromptBuilder, collect_images, compose, compose_text
@@ -201,6 +203,30 @@ def test_control_tokens_are_text_in_other_fields() -> None:
     assert _tokenizer("qwen").decode(ids) == (
         '<|im_start|>f<|im_end|>{"<|im_start|>": "<|im_end|>"}<|im_end|>'
     )
+
+
+def test_unknown_characters_beside_a_typed_token_stay_unknown() -> None:
+    """The unknown token is special, but nobody typed it."""
+    core = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.add_special_tokens(["<unk>", "</s>"])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", eos_token="</s>")
+    template = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
+    messages = collect_images([{"role": "user", "content": "a</s>b"}])[0]
+    prompt = PromptBuilder(tokenizer, template, Layout(tokenizer)).chat(messages)
+    assert prompt.ids == [2, *[0] * (len(prompt.ids) - 2), 1]
+    assert len(prompt.ids) > 3
+
+
+def test_a_vocabulary_that_spells_a_control_token_no_other_way_is_refused() -> None:
+    core = Tokenizer(models.WordLevel({"§": 0, "a": 1, "<unk>": 2}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.add_special_tokens(["§"])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="§")
+    messages = collect_images([{"role": "user", "content": "a § a"}])[0]
+    builder = PromptBuilder(tokenizer, "{{ messages[0].content }}", Layout(tokenizer))
+    with pytest.raises(RequestError, match="'§' cannot be encoded as text"):
+        builder.chat(messages)
 
 
 def test_characters_of_the_private_planes_stay_what_they_are() -> None:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from firstlight.engine.standins import Finder, Pattern, Standins, private_characters
 from firstlight.errors import RequestError
 
-_PRIVATE: Final = range(0xF0000, 0x10FFFE)
 _BAR_TOKEN: Final = re.compile(r"<\|.*\|>")
 
 
@@ -37,26 +37,30 @@ class ControlTokens:
 
     def __init__(self, tokenizer: Any, template: str = "", placeholder: str = "") -> None:
         self._tokenizer = tokenizer
-        self._added = dict(tokenizer.added_tokens_decoder)
-        special = {t.content for t in self._added.values() if t.special}
+        added = dict(tokenizer.added_tokens_decoder)
+        special = {t.content for t in added.values() if t.special}
         others = {
             t.content
-            for t in self._added.values()
+            for t in added.values()
             if not t.content.isspace()
             and (t.content in template or _BAR_TOKEN.fullmatch(t.content))
         }
         if placeholder:
             special.add(placeholder)
-        self._ids = {i for i, t in self._added.items() if t.content in special | others}
+        control = special | others
+        self._contents = {i: t.content for i, t in added.items() if t.content in control}
         # What a model wrote itself, e.g. its thoughts' borders, comes back in assistant messages;
         # templates look for it there. Special tokens are never part of an answer's text.
         self._in_answers = Pattern(special)
-        self._in_other_texts = Pattern(special | others)
+        self._in_other_texts = self._in_answers if others <= special else Pattern(control)
+        self._borders = Finder(t.content for t in added.values())
+        # Some tokens swallow the blanks before or after them.
+        self._strips = {t.content: (t.lstrip, t.rstrip) for t in added.values()}
 
     def guard(self, messages: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Standins]:
         """Messages with stand-ins for control tokens in all their strings, and their meanings."""
         messages = list(messages)
-        standins = Standins(_characters(messages))
+        standins = Standins(private_characters(messages))
         guarded = []
         for message in messages:
             role = message["role"]  # one of a fixed set, no text
@@ -95,15 +99,17 @@ class ControlTokens:
 
     def _runs(self, rendered: str) -> Iterable[tuple[str, bool]]:
         """The prompt cut at its added tokens: pieces, and whether each is ordinary text."""
-        borders = _alternatives(
-            {t.content: (t.lstrip, t.rstrip) for t in self._added.values() if t.content}
-        )
-        start = 0
-        for match in borders.finditer(rendered):
-            yield rendered[start : match.start()], True
-            yield match[0], False
-            start = match.end()
-        yield rendered[start:], True
+        at = 0
+        for start, end in self._borders.find(rendered):
+            left, right = self._strips[rendered[start:end]]
+            if left:
+                start = at + len(rendered[at:start].rstrip())
+            if right:
+                end += len(rendered[end:]) - len(rendered[end:].lstrip())
+            yield rendered[at:start], True
+            yield rendered[start:end], False
+            at = end
+        yield rendered[at:], True
 
     def _encode_text(self, text: str, *, first: bool) -> list[int]:
         """Encode without added tokens: the tokenizer's own stages, one by one."""
@@ -124,90 +130,12 @@ class ControlTokens:
     def _tokens(self, model: Any, piece: str) -> list[int]:
         """Ids of one pre-token; spelled in halves should it be a control token as a whole."""
         ids = [token.id for token in model.tokenize(piece)]
-        if self._ids.isdisjoint(ids):
+        if not any(self._contents.get(i, " ") in piece for i in ids):
             return ids
         if len(piece) == 1:
             raise RequestError(f"the model's control token {piece!r} cannot be encoded as text")
         half = len(piece) // 2
         return self._tokens(model, piece[:half]) + self._tokens(model, piece[half:])
-
-
-class Pattern:
-    """Finds control tokens in a text, and at its ends the pieces that a neighbour may complete."""
-
-    def __init__(self, tokens: set[str]) -> None:
-        self._whole = _alternatives(tokens)
-        self._heads = {t[:k] for t in tokens for k in range(1, len(t))}
-        self._tails = {t[-k:] for t in tokens for k in range(1, len(t))}
-        self._longest = max(map(len, tokens), default=0)
-
-    def replace(self, text: str, standin: Callable[[str], str]) -> str:
-        """``text`` with ``standin(...)`` for each control token in it.
-
-        A template may put two texts side by side, so that the end of one and the start of the next
-        make a token. One character of such an end or start gets a stand-in too.
-        """
-        text = self._whole.sub(lambda match: standin(match[0]), text)
-        size = len(text)
-        lengths = range(1, min(self._longest, size + 1))
-        places = {size - k for k in lengths if text[size - k :] in self._heads}
-        places |= {k - 1 for k in lengths if text[:k] in self._tails}
-        if not places:
-            return text
-        return "".join(standin(c) if i in places else c for i, c in enumerate(text))
-
-
-class Standins:
-    """The private-use characters of one request and the characters they stand for."""
-
-    def __init__(self, taken: set[str]) -> None:
-        self._free = (chr(code) for code in _PRIVATE if chr(code) not in taken)
-        self._characters: dict[str, str] = {}
-        self._texts: dict[int, str] = {}
-
-    def replace(self, value: Any, pattern: Pattern) -> Any:
-        """``value`` with stand-ins in all its strings, keys of mappings included."""
-        if isinstance(value, str):
-            return pattern.replace(value, self._standin)
-        if isinstance(value, Mapping):
-            return {self.replace(k, pattern): self.replace(v, pattern) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.replace(item, pattern) for item in value]
-        return value
-
-    def _standin(self, text: str) -> str:
-        if text not in self._characters:
-            self._characters[text] = character = next(self._free)
-            self._texts[ord(character)] = text
-        return self._characters[text]
-
-    def found_in(self, text: str) -> bool:
-        """Whether any stand-in occurs in ``text``."""
-        return any(character in text for character in self._characters.values())
-
-    def restore(self, text: str) -> str:
-        """``text`` with the user's own characters again."""
-        return text.translate(self._texts)
-
-
-def _characters(value: Any) -> set[str]:
-    """Private-use characters in all strings of a value."""
-    if isinstance(value, str):
-        return set() if value.isascii() else {c for c in value if ord(c) in _PRIVATE}
-    if isinstance(value, Mapping):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, list | tuple):
-        return set().union(*map(_characters, value))
-    return set()
-
-
-def _alternatives(tokens: Iterable[str] | Mapping[str, tuple[bool, bool]]) -> re.Pattern[str]:
-    """Matches any of the tokens, the longest first; blanks that a token swallows are part of it."""
-    sides = tokens if isinstance(tokens, Mapping) else dict.fromkeys(tokens, (False, False))
-    longest_first = sorted(sides, key=len, reverse=True)
-    blank = ("", r"\s*")
-    choices = [blank[sides[t][0]] + re.escape(t) + blank[sides[t][1]] for t in longest_first]
-    return re.compile("|".join(choices) or r"(?!)")
 
 
 def _inside(pre_tokenizer: Any) -> Any:

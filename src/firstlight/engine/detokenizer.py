@@ -31,10 +31,7 @@ class Detokenizer:
         self, tokenizer: Any, stop: Sequence[str] = (), *, skip_special_tokens: bool = True
     ) -> None:
         self._tokenizer = tokenizer
-        self._skipped: frozenset[int] = frozenset()
-        if skip_special_tokens:
-            added = tokenizer.added_tokens_decoder
-            self._skipped = frozenset(i for i, token in added.items() if token.special)
+        self._skip_special = skip_special_tokens
         self._matcher = StopMatcher(stop)
         self._pieces: list[str] = []
         # ids[:done] are in the text. Those before it stay as context, because a decoder may treat
@@ -54,7 +51,7 @@ class Detokenizer:
 
     def push(self, token_id: int) -> str:
         """The text that is final with this token; often empty."""
-        if token_id in self._skipped or self.stopped is not None:
+        if self.stopped is not None:
             return ""
         self._ids.append(token_id)
         return self._emit(self._matcher.push(self._new_text()))
@@ -77,7 +74,13 @@ class Detokenizer:
         text = self._rest(whole)
         if text:
             self._advance(len(self._ids))
+        elif self._is_skipped(self._ids[-1]):
+            self._ids.pop()  # a long run of end tokens must not make every step slower
         return text
+
+    def _is_skipped(self, token_id: int) -> bool:
+        """Whether a token is special. Asked one by one: a list of all may hold thousands."""
+        return bool(not self._decode([token_id]) and self._tokenizer.decode([token_id]))
 
     def _rest(self, whole: str) -> str:
         """The end of ``whole``, the text of all ids kept, that is not in the text yet."""
@@ -105,7 +108,7 @@ class Detokenizer:
     def _decode(self, ids: Sequence[int]) -> str:
         # Clean-up would change text across the border of two pieces.
         text = self._tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            ids, skip_special_tokens=self._skip_special, clean_up_tokenization_spaces=False
         )
         return str(text)
 

@@ -111,7 +111,7 @@ def _opened(data: bytes) -> Image.Image:
         raise MediaError(f"the image has too many pixels: {error}") from error
     except Exception as error:  # decoders of damaged headers raise nearly anything
         raise MediaError(
-            f"{len(data)} bytes ({data[:8]!r}...) are no image that can be read; "
+            f"{len(data)} bytes (they begin with {data[:8]!r}) are no image that can be read; "
             f"accepted formats: {', '.join(known)}"
         ) from error
 
