@@ -50,8 +50,14 @@ class Arena:
         if fresh:
             # A tensor born in inference mode could not be written outside of it.
             with torch.inference_mode(False):
-                self._buffers[key] = torch.zeros(prod(shape), dtype=dtype, device=device)
+                self._buffers[key] = self._allocate(name, prod(shape), dtype, device)
         return self._buffers[key].view(tuple(shape)), fresh
+
+    def _allocate(
+        self, name: str, n: int, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """``n`` zeros for the buffer ``name``."""
+        return torch.zeros(n, dtype=dtype, device=device)
 
     @property
     def bytes(self) -> int:

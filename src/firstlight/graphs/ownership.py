@@ -83,22 +83,37 @@ class Ownership:
                 return owned.owner
         return None
 
+    def records(self) -> tuple[Owned, ...]:
+        """Every record, in the order of declaration."""
+        return (*self._by_storage.values(), *self._opaque.values())
+
+    def current(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Owner names and tensors of the declared modules as they are now.
+
+        A name that was declared with one tensor may hold another by now.
+        """
+        for module, prefix in self._modules:
+            yield from _named(module, prefix)
+
     def _lookup(self, tensor: torch.Tensor) -> Owned | None:
         if not has_storage(tensor):
             return self._opaque.get(id(tensor))
         return self._by_storage.get(tensor.untyped_storage()._cdata)
 
     def _scan(self, module: nn.Module, prefix: str) -> None:
-        for path, child in module.named_modules():
-            for name, tensor in _tensors_of(child):
-                self.add(
-                    tensor, f"{prefix} {path}.{name}" if path else f"{prefix} {name}", frozen=True
-                )
+        for owner, tensor in _named(module, prefix):
+            self.add(tensor, owner, frozen=True)
 
 
 def has_storage(tensor: torch.Tensor) -> bool:
     """False for opaque layouts, e.g. weights that oneDNN has packed."""
     return tensor.layout is torch.strided
+
+
+def _named(module: nn.Module, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, child in module.named_modules():
+        for name, tensor in _tensors_of(child):
+            yield f"{prefix} {path}.{name}" if path else f"{prefix} {name}", tensor
 
 
 def _tensors_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -15,6 +15,7 @@ from firstlight.graphs.backends.tape.choose import FormChooser
 from firstlight.graphs.backends.tape.fold import ConstantPool, fold
 from firstlight.graphs.backends.tape.graph import CaptureSeconds, Counts, TapeGraph
 from firstlight.graphs.backends.tape.plan import plan_memory
+from firstlight.graphs.backends.tape.record import Recording
 from firstlight.graphs.backends.tape.recorder import record
 from firstlight.graphs.ownership import Ownership
 
@@ -57,6 +58,15 @@ class TapeBackend:
         """
         with torch.inference_mode(False):
             return self._capture(fn, owned, label)
+
+    def recording(self, fn: Callable[[], torch.Tensor], owned: Ownership) -> Recording:
+        """Run ``fn`` once and return what a capture would hold, without making a graph.
+
+        Raises:
+            CaptureError: as for :meth:`capture`.
+        """
+        with torch.inference_mode(False):
+            return record(fn, owned, self._kernels)
 
     def _capture(self, fn: Callable[[], torch.Tensor], owned: Ownership, label: str) -> TapeGraph:
         started = time.perf_counter()

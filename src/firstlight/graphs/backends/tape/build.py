@@ -107,5 +107,10 @@ def regions_of(recording: Recording, ops: Sequence[OpCall], memory: Memory) -> t
         record = recording.storages[index]
         storage, start = memory.where(index)
         begin = storage.data_ptr() + start
-        regions.append(Region(begin, begin + record.n_bytes, record.owner))
+        regions.append(
+            Region(
+                begin, begin + record.n_bytes, record.owner, index, record.origin, storage, start,
+                scratch=index in memory.offsets,
+            )
+        )  # fmt: skip
     return tuple(regions)

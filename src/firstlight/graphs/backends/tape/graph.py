@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from firstlight.graphs.backend import Piece
-from firstlight.graphs.backends.tape.record import OpCall, Place
+from firstlight.graphs.backends.tape.record import OpCall, Origin, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,23 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Addresses ``[start, end)`` and whose they are, e.g. ``weight layers.0.norm.weight``."""
+    """Addresses ``[start, end)`` and whose they are, e.g. ``weight layers.0.norm.weight``.
+
+    Attributes:
+        index: the number that a :class:`Place` names the region by.
+        origin: weight, slot or pool, or made by the body.
+        storage, offset: the memory, and the byte in it where the region starts.
+        scratch: an intermediate; others may take turns at its addresses.
+    """
 
     start: int
     end: int
     owner: str
-    live: tuple[int, int] | None = None
+    index: int
+    origin: Origin
+    storage: torch.UntypedStorage
+    offset: int
+    scratch: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +142,16 @@ class TapeGraph:
             for call in self._calls:
                 call()
         return self.output
+
+    @property
+    def calls(self) -> tuple[Callable[[], object], ...]:
+        """The calls of one replay, in order; :attr:`steps` says what each is."""
+        return self._calls
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """All memory that a replay reads or writes."""
+        return self._regions
 
     def owner_of(self, address: int) -> str | None:
         """Whose memory an address is; None if the graph does not touch it.
