@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.reason import Phase
+from firstlight.demo import model_path
 from firstlight.engine.admission import Admission
 from firstlight.engine.engine import Engine
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
@@ -57,19 +58,17 @@ def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> Loade
     """The configured checkpoint, loaded and probed."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    name: object = config.model
-    if name == BUNDLED_MODEL:
-        from firstlight.demo import model_path
-
-        name = model_path()
-    return load_model(
-        str(name),
+    bundled = config.model == BUNDLED_MODEL
+    loaded = load_model(
+        model_path() if bundled else config.model,
         dtype=config.dtype,
         device=config.device,
         cache_dir=config.cache_dir,
         trust_remote_code=config.trust_remote_code,
         registry=adapters,
     )
+    # Its folder is an accident of packaging; people know the bundled model by its name.
+    return replace(loaded, name=BUNDLED_MODEL) if bundled else loaded
 
 
 def build(
