@@ -13,6 +13,7 @@ from firstlight.graphs import TapeBackend
 from firstlight.graphs.backends.tape.choose import FormChooser
 from firstlight.graphs.backends.tape.forms import Form, forms_of, out_overload
 from firstlight.graphs.backends.tape.record import OpCall, Place
+from firstlight.graphs.backends.tape.sample import same_bits
 from tests.graphs.tape import capture
 
 aten = torch.ops.aten
@@ -38,14 +39,8 @@ def test_the_out_overload_takes_the_same_arguments(func: Any, expected: Any) -> 
 
 
 def test_copies_and_fills_have_forms_of_their_own() -> None:
-    assert forms_of(aten._to_copy.default, 1, None)[0].name == "copy_"
-    assert forms_of(aten.zeros.default, 1, None)[0].name == "fill_"
-
-
-def test_a_kernel_is_the_only_form_of_its_operation() -> None:
-    def kernel() -> None: ...
-
-    assert [f.name for f in forms_of(aten.mul_.Tensor, 0, kernel)] == ["kernel"]
+    assert forms_of(aten._to_copy.default, 1)[0].name == "copy_"
+    assert forms_of(aten.zeros.default, 1)[0].name == "fill_"
 
 
 def op_call(func: Any, *args: Any) -> OpCall:
@@ -125,3 +120,21 @@ def test_measuring_changes_no_slot() -> None:
     expected.index_add_(0, index, expected[:2].clone())
     assert torch.equal(x, expected)
     assert index.tolist() == [3, 2]
+
+
+def test_bits_are_compared_not_values() -> None:
+    zero, nan = torch.zeros(2), torch.full((2,), float("nan"))
+    assert not same_bits(zero, -zero)
+    assert same_bits(nan, nan.clone())
+    assert not same_bits(zero, zero.double())
+    assert not same_bits(zero, zero[:1])
+
+
+def test_an_operation_on_too_large_arguments_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("firstlight.graphs.backends.tape.sample._LARGEST", 8)
+    chooser = FormChooser({})
+    op = op_call(aten.mul.Tensor, Place(0, 0, (4, 4), (4, 1), torch.float32), 2.0)
+    assert chooser.choose(op, unknown).name == "dispatcher"
+    assert chooser.n_measured == 0

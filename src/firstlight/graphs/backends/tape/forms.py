@@ -35,36 +35,32 @@ class Form:
     all_results: bool = False
 
 
-def forms_of(func: OpOverload, n_outputs: int, kernel: Callable[..., Any] | None) -> list[Form]:
+def forms_of(func: OpOverload, n_outputs: int) -> list[Form]:
     """All forms of ``func``, most likely the fastest first.
 
     Args:
         n_outputs: results that go into new memory; 0 for operations that only write arguments.
-        kernel: a Python function that is called instead of the dispatcher, for custom operations.
     """
-    if kernel is not None:
-        label = getattr(kernel, "__name__", "kernel")
-        return [Form(label, _plain(kernel) if n_outputs == 0 else _copying(kernel))]
-    callees = list(_callees(func))
+    name, fn = _callee(func)
     if n_outputs == 0:
-        return [Form(name, _plain(fn)) for name, fn in callees]
+        return [Form(name, _plain(fn))]
     forms = list(_moving(func))
     out = out_overload(func)
     if out is not None:
-        names = tuple(a.name for a in out._schema.arguments if a.is_out)
-        if len(names) == n_outputs:
-            dropped = _missing(func, out)
-            for name, fn, dispatcher in _out_callees(func, out):
-                bind = _writing(fn, names if dispatcher else None, len(names), dropped)
-                forms.append(Form(f"{name}(out=)", bind, all_results=True))
-    forms += [Form(f"{name} + copy_", _copying(fn)) for name, fn in callees]
+        forms += _out_forms(func, out)
+    forms.append(Form(f"{name} + copy_", _copying(fn)))
     return forms
 
 
-def fallback(func: OpOverload, n_outputs: int, kernel: Callable[..., Any] | None) -> Form:
-    """The form that is right for every operation: the recorded function, its results copied."""
+def fallback(func: OpOverload, n_outputs: int, kernel: Callable[..., Any] | None = None) -> Form:
+    """The form that is right for every operation: the recorded function, its results copied.
+
+    Args:
+        kernel: a Python function that is called instead of the dispatcher, for custom operations.
+    """
     fn = func._op if kernel is None else kernel
-    return Form("dispatcher", _plain(fn) if n_outputs == 0 else _copying(fn))
+    name = "dispatcher" if kernel is None else getattr(kernel, "__name__", "kernel")
+    return Form(name, _plain(fn) if n_outputs == 0 else _copying(fn))
 
 
 def out_overload(func: OpOverload) -> OpOverload | None:
@@ -89,27 +85,29 @@ def _missing(func: OpOverload, out: OpOverload) -> frozenset[str]:
     return frozenset(a.name for a in func._schema.arguments if a.name not in known)
 
 
-def _callees(func: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
-    namespace, _, name = func._schema.name.partition("::")
-    if namespace == "aten":
-        for module in (torch._C._VariableFunctions, torch._C._nn, torch.Tensor):
-            found = getattr(module, name, None)
-            if callable(found) and not name.startswith("__"):
-                yield f"torch.{name}", found
-                break
-    yield f"ops.{name}", func._op
+def _callee(func: OpOverload) -> tuple[str, Callable[..., Any]]:
+    """torch's Python binding of an operation, else the dispatcher's function."""
+    name = func._schema.name.partition("::")[2]
+    for module in (torch._C._VariableFunctions, torch._C._nn, torch.Tensor):
+        found = getattr(module, name, None)
+        if callable(found):
+            return f"torch.{name}", found
+    return f"ops.{name}", func._op
 
 
-def _out_callees(
-    func: OpOverload, out: OpOverload
-) -> Iterator[tuple[str, Callable[..., Any], bool]]:
-    namespace, _, name = func._schema.name.partition("::")
-    if namespace == "aten":
-        for module in (torch._C._VariableFunctions, torch._C._nn):
-            if callable(getattr(module, name, None)):
-                yield f"torch.{name}", getattr(module, name), False
-                break
-    yield f"ops.{name}", out._op, True
+def _out_forms(func: OpOverload, out: OpOverload) -> Iterator[Form]:
+    """Through the binding, and through the dispatcher where the binding takes no output."""
+    names = tuple(a.name for a in out._schema.arguments if a.is_out)
+    dropped = _missing(func, out)
+    name = func._schema.name.partition("::")[2]
+    for module in (torch._C._VariableFunctions, torch._C._nn):
+        found = getattr(module, name, None)
+        if callable(found):
+            bind = _writing(found, None, len(names), dropped)
+            yield Form(f"torch.{name}(out=)", bind, all_results=True)
+            break
+    bind = _writing(out._op, names, len(names), dropped)
+    yield Form(f"ops.{name}(out=)", bind, all_results=True)
 
 
 def _moving(func: OpOverload) -> Iterator[Form]:
