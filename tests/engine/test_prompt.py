@@ -133,6 +133,17 @@ def test_a_template_that_reads_only_lists_gets_lists() -> None:
     assert tokenizer.decode(prompt.ids) == "<|im_start|>hello<|im_end|>"
 
 
+@pytest.mark.parametrize("printed", ["m.content", "m.content | tojson"])
+def test_a_template_that_would_print_a_list_gets_strings(printed: str) -> None:
+    template = "{% for m in messages %}'type': 'text' {{ " + printed + " }}{% endfor %}"
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    ids = (
+        _builder("qwen", template).chat(collect_images([{"role": "user", "content": parts}])[0]).ids
+    )
+    expected = '"one\\ntwo"' if "tojson" in printed else "one\ntwo"
+    assert _tokenizer("qwen").decode(ids) == f"'type': 'text' {expected}"
+
+
 def test_a_developer_message_is_a_system_message_to_older_templates() -> None:
     developer = [{"role": "developer", "content": "be brief"}]
     system = [{"role": "system", "content": "be brief"}]

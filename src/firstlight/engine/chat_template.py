@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -76,12 +77,12 @@ class ChatTemplate:
         role = self._role(message["role"])
         parts = message["content"]
         texts = [part["text"] for part in parts if part["type"] == "text"]
-        content: object = parts
-        if len(texts) == len(parts):
-            single = len(texts) == 1
-            # A template that reads parts joins them in its own way; one that does not gets lines.
-            if (single or not self._reads(role, as_list=True)) and self._reads(role, as_list=False):
-                content = _TEXT_JOINT.join(texts)
+        # A template that reads parts joins them in its own way; one that does not gets lines.
+        as_list = len(texts) < len(parts) or (
+            self._reads(role, as_list=True)
+            and not (len(texts) == 1 and self._reads(role, as_list=False))
+        )
+        content = parts if as_list else _TEXT_JOINT.join(texts)
         return {**message, "role": role, "content": content}
 
     def _reads(self, role: str, *, as_list: bool) -> bool:
@@ -96,7 +97,8 @@ class ChatTemplate:
         return self._readable[role][as_list]
 
     def _probe(self, role: str, *, as_list: bool) -> bool:
-        content: object = [{"type": "text", "text": _PROBE}] if as_list else _PROBE
+        parts = [{"type": "text", "text": _PROBE}]
+        content: object = parts if as_list else _PROBE
         message = {"role": role, "content": content}
         # Some templates insist on a user's turn before others.
         for before in ([], [{"role": "user", "content": content}]):
@@ -104,7 +106,8 @@ class ChatTemplate:
                 rendered = self._apply([*before, message])
             except Exception:
                 continue
-            # Python's form of the list shows that the template printed it as a string.
-            if rendered.count(_PROBE) > len(before) and "'text'" not in rendered:
+            # A template that takes everything for a string prints the list itself.
+            printed = str(parts) in rendered or json.dumps(parts, ensure_ascii=False) in rendered
+            if rendered.count(_PROBE) > len(before) and not printed:
                 return True
         return False
