@@ -43,8 +43,8 @@ def test_the_contract_of_the_bundled_model_is_printed(capsys: Capsys) -> None:
     assert "prefill graph   128" in out
 
 
-def test_a_decoder_of_ones_own_is_replayed_exactly(capsys: Capsys) -> None:
+def test_a_decoder_of_ones_own_is_replayed(capsys: Capsys) -> None:
     own_decoder.main()
     out = capsys.readouterr().out
     assert "graph: 20 rows in the graph of 32" in out
-    assert "largest difference from calling it: 0.0e+00" in out
+    assert float(out.split()[-1]) < 1e-6  # largest difference from calling the decoder
