@@ -18,6 +18,7 @@ from firstlight.core.reason import Decision, Phase
 from firstlight.engine.sequence import Sequence as Request
 from firstlight.engine.step import Step, StepResult
 from firstlight.graphs import GraphRunner
+from tests.conftest import TinyCheckpoint
 from tests.engine.engines import Part, tiny_llm, user
 
 RIVALS = 3
@@ -41,6 +42,21 @@ def letters(n: int, seed: int = 0) -> str:
 def eager_llm(path: Path, **settings: Any) -> LLM:
     """The reference: no graph, no bucket, and steps long enough for every prompt of the cases."""
     return tiny_llm(path, eager=True, fuse=False, **settings)
+
+
+class Pair:
+    """A captured engine and its eager reference per family, built when first asked for."""
+
+    def __init__(self, checkpoints: TinyCheckpoint) -> None:
+        self._checkpoints = checkpoints
+        self._held: dict[str, tuple[LLM, LLM]] = {}
+
+    def get(self, family: str) -> tuple[LLM, LLM]:
+        """The captured engine and the eager one."""
+        if family not in self._held:
+            path = self._checkpoints(family)
+            self._held[family] = (tiny_llm(path), eager_llm(path))
+        return self._held[family]
 
 
 def difference(answer: Completion, expected: Completion) -> float:
