@@ -215,3 +215,45 @@ def test_replay_needs_neither_the_function_nor_the_tensors_it_closed_over() -> N
     x.fill_(2)
     assert graph.replay().eq(9).all()
     assert len(churn) == 100
+
+
+def test_an_operation_that_changes_one_thing_and_makes_another_is_replayed() -> None:
+    state = torch.zeros(8)
+    x = torch.zeros(4, 8)
+    library = torch.library.Library("firstlight_mixed", "DEF")  # type: ignore[no-untyped-call]
+    library.define("push(Tensor x, Tensor(a!) state) -> (Tensor, Tensor)")  # type: ignore[no-untyped-call]
+
+    def push(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        state.add_(x[0])
+        return x * 2, x * 3
+
+    library.impl("push", push, "CPU")  # type: ignore[no-untyped-call]
+    op = torch.ops.firstlight_mixed.push.default
+    graph = capture(lambda: op(x, state)[1] + 1, slots={"x": x, "state": state})
+    x.fill_(1)
+    state.zero_()
+    assert graph.replay().eq(4).all()
+    assert graph.replay().eq(4).all()
+    assert state.eq(2).all()
+
+
+def test_results_that_nobody_reads_do_not_stop_the_change_beside_them() -> None:
+    library = torch.library.Library("firstlight_unread", "DEF")  # type: ignore[no-untyped-call]
+    library.define("push(Tensor x, Tensor(a!) state) -> Tensor")  # type: ignore[no-untyped-call]
+
+    def push(x: Tensor, state: Tensor) -> Tensor:
+        state.add_(x)
+        return x * 2
+
+    library.impl("push", push, "CPU")  # type: ignore[no-untyped-call]
+    x, state = torch.zeros(4), torch.zeros(4)
+
+    def body() -> Tensor:
+        torch.ops.firstlight_unread.push.default(x, state)
+        return x + 1
+
+    graph = capture(body, slots={"x": x, "state": state})
+    x.fill_(1)
+    graph.replay()
+    graph.replay()
+    assert state.eq(2).all()

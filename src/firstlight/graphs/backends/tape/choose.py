@@ -46,6 +46,8 @@ class FormChooser:
         safe = fallback(op.func, n_outputs, kernel)
         if kernel is not None or op.func.namespace != "aten":
             return safe  # it may have effects that its schema does not tell
+        if n_outputs and op.func._schema.is_mutable:
+            return safe  # it makes one thing and changes another: rare, and not worth a sample
         sample = Sample(op, contents)
         if sample.too_big:
             return safe

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from firstlight.graphs.backends.tape.record import leaves
+
 Call = Callable[[], object]
 Outs = Sequence[torch.Tensor | None]
 _PLACEMENT = ("dtype", "layout", "device", "pin_memory")
@@ -152,9 +154,11 @@ def _writing(
 def _copying(fn: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any], Outs], Call]:
     def bind(args: tuple[Any, ...], kwargs: dict[str, Any], outs: Outs) -> Call:
         call = partial(fn, *args, **kwargs)
-        if len(outs) == 1:
-            return partial(_copy_one, _first(outs), call)
         kept = tuple((i, out) for i, out in enumerate(outs) if out is not None)
+        if not kept:
+            return call
+        if len(outs) == 1:
+            return partial(_copy_one, kept[0][1], call)
         return partial(_copy_several, kept, call)
 
     return bind
@@ -162,18 +166,15 @@ def _copying(fn: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any
 
 def _copy_one(out: torch.Tensor, call: Callable[[], Any]) -> None:
     result = call()
-    out.copy_(result if isinstance(result, torch.Tensor) else next(_flat(result)))
+    out.copy_(result if isinstance(result, torch.Tensor) else next(_tensors(result)))
 
 
 def _copy_several(outs: tuple[tuple[int, torch.Tensor], ...], call: Callable[[], Any]) -> None:
-    results = tuple(_flat(call()))
+    results = tuple(_tensors(call()))
     for i, out in outs:
         out.copy_(results[i])
 
 
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among results, in the order in which a recording numbers them."""
+    return (item for item in leaves(value) if isinstance(item, torch.Tensor))

@@ -57,8 +57,8 @@ class OpCall:
     """One recorded operation; tensors in ``args`` and ``kwargs`` are :class:`Place` s.
 
     Attributes:
-        outputs: the returned tensors in schema order, lists flattened; None where the operation
-            returned an argument or a view of one.
+        outputs: the returned tensors in order, lists flattened; None where the operation returned
+            an argument or a view of one.
         effect: it must run even if nobody reads what it writes.
     """
 

@@ -7,7 +7,7 @@ dispatch mode undecomposed and flagged as views although some of them copy.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from firstlight.errors import CaptureError, UnownedTensorError
+from firstlight.graphs.backends.tape.facts import OpFacts, facts_of
 from firstlight.graphs.backends.tape.record import (
     OpCall,
     Origin,
@@ -30,13 +31,8 @@ from firstlight.graphs.backends.tape.source import caller
 from firstlight.graphs.ownership import Ownership, has_storage
 
 Kernels = Mapping[OpOverload, Callable[..., Any]]
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-# They only name memory; what it holds before the first write is nobody's business.
-_ALLOCATIONS = frozenset(
-    f"aten::{name}"
-    for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty",
-                 "new_empty_strided")
-)  # fmt: skip
 _KEPT_CONTENT = 4096  # bytes of a host value that are compared to share it between graphs
 
 
@@ -71,6 +67,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # one address means one storage for the whole recording.
         self._weak: list[StorageWeakRef] = []
         self._variable: set[int] = set()
+        self._facts: dict[OpOverload, OpFacts] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -86,13 +83,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        refuse(func, args, kwargs)
-        if func._schema.name == "aten::lift_fresh":
+        facts = self._facts.get(func)
+        if facts is None:
+            facts = self._facts[func] = facts_of(func)
+        if facts.suspicious:
+            refuse(func, facts, args, kwargs)
+        if facts.host_value:
             self._adopt_host_value(args[0])
-        before = self._places(func, args, kwargs)
+        before = self._places(facts.name, args, kwargs)
         with torch._C.DisableTorchFunction():
             result = self._kernels.get(func, func)(*args, **kwargs)
-        self._note(func, args, kwargs, before, result)
+        self._note(func, facts, args, kwargs, before, result)
         return result
 
     def place(self, tensor: torch.Tensor, op: str) -> Place | torch.Tensor:
@@ -146,35 +147,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             content = ctypes.string_at(storage.data_ptr(), storage.nbytes())
             self.recording.storages[index].content = content
 
-    def _places(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = str(func)
-
+    def _places(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
         def leaf(value: Any) -> Any:
-            return self.place(value, name) if isinstance(value, torch.Tensor) else value
+            return self.place(value, op) if isinstance(value, torch.Tensor) else value
 
         return map_nested(leaf, args), {k: map_nested(leaf, v) for k, v in kwargs.items()}
 
     def _note(
         self,
         func: OpOverload,
+        facts: OpFacts,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        before: tuple[tuple[Any, ...], dict[str, Any]],
+        before: _Arguments,
         result: Any,
     ) -> None:
-        outputs, writes = self._outputs(func, result)
-        if func._schema.name in _ALLOCATIONS:
-            return
-        moved_view = torch.Tag.inplace_view in func.tags
-        for name, tensor in () if moved_view else _mutated(func, args, kwargs):
-            after = self.place(tensor, str(func))
-            if not isinstance(after, Place):
-                raise CaptureError("it writes to an opaque layout", op=str(func), where=caller())
-            writes.add(after.storage)
-            if name in kwargs and isinstance(kwargs[name], torch.Tensor):
-                before[1][name] = after  # an output argument may be resized by the call
         returned = [t for t in leaves(result) if isinstance(t, torch.Tensor)]
-        if moved_view or (not writes and returned):
+        outputs, writes = self._outputs(facts.name, returned)
+        if facts.allocates:
+            return
+        if facts.written and not facts.moves_view:
+            writes |= self._written(facts, args, kwargs, before)
+        if facts.moves_view or (not writes and returned):
             self.recording.views += 1
             return
         reads = {p.storage for p in leaves(before) if isinstance(p, Place)}
@@ -185,25 +179,46 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recording.ops.append(call)
         self._hold_constants(call, returned)
 
-    def _outputs(self, func: OpOverload, result: Any) -> tuple[tuple[Place | None, ...], set[int]]:
+    def _written(
+        self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], before: _Arguments
+    ) -> set[int]:
+        """Storages of the written arguments; an output argument may have been resized."""
+        writes: set[int] = set()
+        for position, name in facts.written:
+            value = args[position] if position < len(args) else kwargs.get(name)
+            for tensor in leaves(value):
+                if not isinstance(tensor, torch.Tensor):
+                    continue
+                after = self.place(tensor, facts.name)
+                if not isinstance(after, Place):
+                    raise CaptureError(
+                        "it writes to an opaque layout", op=facts.name, where=caller()
+                    )
+                writes.add(after.storage)
+                if value is tensor and name in kwargs:
+                    before[1][name] = after
+        return writes
+
+    def _outputs(
+        self, op: str, returned: list[torch.Tensor]
+    ) -> tuple[tuple[Place | None, ...], set[int]]:
         """Places of the returned tensors and the storages among them that are new."""
         outputs: list[Place | None] = []
         made: set[int] = set()
-        for tensor in leaves(result):
-            if not isinstance(tensor, torch.Tensor):
-                outputs.append(None)
-                continue
+        for tensor in returned:
             if not has_storage(tensor):
                 raise CaptureError(
                     "the result has an opaque layout; pack weights before capture",
-                    op=str(func),
-                    where=caller(),
-                )
+                    op=op, where=caller(),
+                )  # fmt: skip
             if self._known(tensor) is None:
                 storage = tensor.untyped_storage()
-                made.add(self._add(storage, Origin.MADE, f"{func} at {caller()}", held=False))
-            place = self.place(tensor, str(func))
-            outputs.append(place if isinstance(place, Place) and place.storage in made else None)
+                made.add(self._add(storage, Origin.MADE, f"{op} at {caller()}", held=False))
+            elif self._known(tensor) not in made:
+                outputs.append(None)
+                continue
+            place = self.place(tensor, op)
+            outputs.append(place if isinstance(place, Place) else None)
         return tuple(outputs), made
 
     def _hold_constants(self, call: OpCall, returned: list[torch.Tensor]) -> None:
@@ -249,14 +264,3 @@ def _unowned(tensor: torch.Tensor, op: str) -> UnownedTensorError:
         "keeps alive; make it a buffer of the module, or declare it with Ownership.add",
         op=op, where=caller(),
     )  # fmt: skip
-
-
-def _mutated(
-    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor that ``func`` writes, with the name of its argument."""
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = args[position] if position < len(args) else kwargs.get(argument.name)
-        yield from ((argument.name, t) for t in leaves(value) if isinstance(t, torch.Tensor))

@@ -10,11 +10,10 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from firstlight.errors import CaptureError, DynamicShapeError, HostReadError
+from firstlight.graphs.backends.tape.facts import OpFacts
 from firstlight.graphs.backends.tape.record import leaves
 from firstlight.graphs.backends.tape.source import caller
 
-_INDEXING = frozenset({"aten::index", "aten::_unsafe_index"})
-_INDEX_WRITES = frozenset({"aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 _MASKS = (torch.bool, torch.uint8)
 
 # Reads of a tensor's values that never reach the dispatcher, or reach it under a worse name.
@@ -30,36 +29,26 @@ _HOST_READS = frozenset(
 _FROM_HOST = frozenset({torch.tensor, torch.as_tensor, torch.Tensor.new_tensor})
 
 
-def refuse(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def refuse(func: OpOverload, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise if ``func`` reads values on the host, has a data-dependent shape, or is random.
 
     Raises:
         HostReadError, DynamicShapeError, CaptureError: with the op and the source line.
     """
-    name = func._schema.name
-    tags = func.tags
-    if torch.Tag.data_dependent_output in tags:
-        raise HostReadError(
-            "the body reads a tensor's value on the host; a graph would keep the value that it "
-            "had at capture",
-            op=str(func), where=caller(),
-        )  # fmt: skip
-    if name in _INDEXING or name in _INDEX_WRITES:
-        _refuse_mask_index(func, args)
-    elif torch.Tag.dynamic_output_shape in tags and kwargs.get("output_size") is None:
+    if facts.reads_host:
+        raise _host_read(facts.name)
+    if facts.indexes or facts.writes_index:
+        # A mask as index means ``nonzero``; only filling with one value needs no count.
+        masked = any(isinstance(i, torch.Tensor) and i.dtype in _MASKS for i in args[1])
+        if masked and not (facts.writes_index and args[2].numel() == 1):
+            raise _dynamic(func)
+    elif facts.dynamic and kwargs.get("output_size") is None:
         raise _dynamic(func)
-    if torch.Tag.nondeterministic_seeded in tags and _is_random(func, args, kwargs):
+    if facts.random and _is_random(func, args, kwargs):
         raise CaptureError(
             "the body draws random numbers; sampling belongs outside the body",
-            op=str(func), where=caller(),
+            op=facts.name, where=caller(),
         )  # fmt: skip
-
-
-def _refuse_mask_index(func: OpOverload, args: tuple[Any, ...]) -> None:
-    """A mask as index means ``nonzero``; only filling with one value needs no count."""
-    masked = any(isinstance(i, torch.Tensor) and i.dtype in _MASKS for i in args[1])
-    if masked and not (func._schema.name in _INDEX_WRITES and args[2].numel() == 1):
-        raise _dynamic(func)
 
 
 def _dynamic(func: OpOverload) -> DynamicShapeError:

@@ -55,7 +55,7 @@ class Sample:
         outs = self._outs()
         try:
             form.bind(args, kwargs, outs)()
-        except (TypeError, RuntimeError, NotImplementedError, AttributeError):
+        except (TypeError, ValueError, RuntimeError, AttributeError):
             return None
         return [t for t in outs if t is not None] + list(copies.values())
 
