@@ -35,9 +35,9 @@ def occurrence_penalties_(
         row: [V] float32, changed in place.
         counts: occurrences by token id; ids outside the vocabulary are ignored.
     """
-    ids = _ids(row, counts)
-    times = torch.tensor([counts[i] for i in ids.tolist()], dtype=row.dtype, device=row.device)
-    row[ids] -= presence + frequency * times
+    inside = {i: n for i, n in counts.items() if 0 <= i < row.shape[-1]}
+    amounts = [presence + frequency * n for n in inside.values()]
+    row[_ids(row, inside)] -= torch.tensor(amounts, dtype=row.dtype).to(row.device)
 
 
 def suppress_(row: Tensor, ids: Iterable[int]) -> None:
