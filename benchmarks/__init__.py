@@ -1,0 +1,1 @@
+"""Measurements behind every figure in the README and the docs; run by ``scripts/bench``."""

