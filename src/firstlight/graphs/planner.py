@@ -1,0 +1,191 @@
+"""Chooses the buckets that serve a distribution of lengths in the least expected time.
+
+Without budgets the optimum is a shortest path: a list is a path from 0 over ascending sizes, the
+edge from i to j costs the time of all batches with lengths in (i, j], and each of those takes the
+graph of j or runs eager, whichever is faster. Dynamic programming over the number of edges finds
+the best list of at most ``max_buckets`` sizes exactly. Sizes that no length equals (after rounding
+to a multiple of ``align``) need not be tried: lowering such a bucket to the largest length that it
+serves slows nothing down. Budgets of seconds and bytes make it a shortest path under resource
+limits; see :mod:`firstlight.graphs.budgets`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstlight.errors import ConfigError
+from firstlight.graphs.cost import BatchTimes, CostCurve
+from firstlight.graphs.lengths import Lengths
+
+Array = NDArray[np.float64]
+MAX_CANDIDATES = 2048
+"""Sizes that are tried at most; with more distinct lengths the sizes become coarser multiples."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureCosts:
+    """What capturing a bucket takes, by its rows.
+
+    Attributes:
+        seconds: of one capture.
+        own_bytes: that one bucket keeps for itself.
+        shared_bytes: that all buckets share, taken once, by the rows of the largest.
+    """
+
+    seconds: CostCurve
+    own_bytes: CostCurve
+    shared_bytes: CostCurve
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a list may take: ``buckets`` sizes at most, and seconds and bytes of all captures."""
+
+    buckets: int
+    seconds: float | None = None
+    bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A list and what is known of it.
+
+    Attributes:
+        buckets: ascending; empty if eager is fastest throughout.
+        ms: expected ms of a batch.
+        gap: by how much, relative to ``ms``, no list within the budget can be better than this
+            one; 0 means that it is the optimum.
+        align: all sizes are multiples of it.
+    """
+
+    buckets: tuple[int, ...]
+    ms: float
+    gap: float
+    align: int
+
+
+def plan_buckets(
+    lengths: Lengths,
+    times: BatchTimes,
+    budget: Budget,
+    capture: CaptureCosts | None = None,
+    align: int = 1,
+) -> Plan:
+    """The list within ``budget`` that has the least expected time.
+
+    Args:
+        times: of eager runs and replays; without eager times every length gets a bucket.
+        capture: needed if seconds or bytes are limited.
+        align: sizes are multiples of it; raised, by doubling, until at most
+            :data:`MAX_CANDIDATES` sizes are to be tried.
+
+    Raises:
+        ConfigError: a number is out of range, costs are missing, or no list fits the budget.
+    """
+    if budget.buckets < 1 or align < 1:
+        raise ConfigError(f"a plan takes at least 1 bucket and sizes in multiples of at least 1; "
+                          f"given are {budget.buckets} and {align}")  # fmt: skip
+    while len({-(-n // align) for n in lengths.rows}) > MAX_CANDIDATES:
+        align *= 2
+    problem = Problem.of(lengths, times, align)
+    if budget.seconds is None and budget.bytes is None:
+        sizes, gap = problem.unlimited(budget.buckets), 0.0
+    else:
+        if capture is None:
+            raise ConfigError("a budget of seconds or bytes needs to know what a capture takes")
+        from firstlight.graphs.budgets import within_budget
+
+        sizes, gap = within_budget(problem, budget, capture)
+    buckets = tuple(int(problem.sizes[j]) for j in sizes)
+    return Plan(buckets, problem.cost(sizes) / lengths.total, gap, align)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The graph of the shortest path; node 0 stands below all lengths, node j at ``sizes[j]``.
+
+    Attributes:
+        sizes: [K + 1] rows by node, 0 first.
+        edges: [K + 1, K + 1] ms of the batches between two nodes, inf unless i < j.
+        tail: [K + 1] ms of the batches beyond a node, which run eager.
+    """
+
+    sizes: NDArray[np.int64]
+    edges: Array
+    tail: Array
+
+    @classmethod
+    def of(cls, lengths: Lengths, times: BatchTimes, align: int) -> Problem:
+        """Edges from prefix sums: as eager times ascend, those that beat t(j) come first."""
+        rows, weights = np.array(lengths.rows), np.array(lengths.weights)
+        sizes = np.concatenate(([0], np.unique(-(-rows // align) * align)))
+        replay = np.array([times.replay.at(int(size)) for size in sizes])
+        known = times.eager is not None
+        eager = np.array([times.eager_ms(int(n)) if known else 0.0 for n in rows])
+        upto = np.searchsorted(rows, sizes, side="right")
+        faster = np.searchsorted(eager, replay) if known else np.zeros(len(sizes), dtype=int)
+        mass = np.concatenate(([0.0], np.cumsum(weights)))
+        spent = np.concatenate(([0.0], np.cumsum(weights * eager)))
+        start, end = upto[:, None], upto[None, :]
+        split = np.clip(faster[None, :], start, np.maximum(start, end))
+        edges = spent[split] - spent[start] + replay[None, :] * (mass[end] - mass[split])
+        nodes = np.arange(len(sizes))
+        edges[nodes[:, None] >= nodes[None, :]] = inf
+        tail = spent[-1] - spent[upto]
+        if not known:
+            tail[:-1] = inf
+        return cls(sizes, edges, tail)
+
+    def cost(self, nodes: tuple[int, ...]) -> float:
+        """Total ms of the list that visits ``nodes``."""
+        path = (0, *nodes)
+        edges = sum(self.edges[i, j] for i, j in zip(path, nodes, strict=False))
+        return float(edges + self.tail[path[-1]])
+
+    def unlimited(self, count: int) -> tuple[int, ...]:
+        """The nodes of the best list of at most ``count``; the shortest of equally good ones."""
+        table = PathTable.of(self.edges, count)
+        totals = table.best + self.tail[None, :]
+        length, last = divmod(int(np.argmin(totals)), totals.shape[1])
+        return table.path(length, last)
+
+
+@dataclass(frozen=True, slots=True)
+class PathTable:
+    """Shortest paths from node 0 by number of edges.
+
+    Attributes:
+        best: [count + 1, K + 1] cost of the best path to a node with exactly so many edges.
+        before: the node before it on that path.
+    """
+
+    best: Array
+    before: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, edges: Array, count: int) -> PathTable:
+        """Paths of 0 to ``count`` edges."""
+        nodes = edges.shape[0]
+        count = min(count, nodes - 1)
+        best = np.full((count + 1, nodes), inf)
+        before = np.zeros((count + 1, nodes), dtype=np.int64)
+        best[0, 0] = 0.0
+        into = np.ascontiguousarray(edges.T)  # a row per target: the minimum runs over memory
+        totals, targets = np.empty_like(into), np.arange(nodes)
+        for k in range(1, count + 1):
+            np.add(into, best[k - 1][None, :], out=totals)
+            before[k] = np.argmin(totals, axis=1)
+            best[k] = totals[targets, before[k]]
+        return cls(best, before)
+
+    def path(self, length: int, last: int) -> tuple[int, ...]:
+        """Nodes of the best path of ``length`` edges to ``last``, ascending, without node 0."""
+        nodes: list[int] = []
+        for k in range(length, 0, -1):
+            nodes.append(last)
+            last = int(self.before[k, last])
+        return tuple(reversed(nodes))
