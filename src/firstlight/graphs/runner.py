@@ -207,6 +207,25 @@ class GraphRunner:
             hidden = self._graphs[decision.bucket].replay()
         return hidden[: decision.tokens]
 
+    def dry_run(self, rows: int, bucket: int | None) -> Callable[[], torch.Tensor]:
+        """A call that runs a neutral batch, for timing; it writes to the sink alone.
+
+        The slots are made neutral now, so the call is good until something else fills them.
+
+        Args:
+            rows: live rows.
+            bucket: the captured graph to replay, of at least ``rows``; None runs eager.
+        """
+        self._prepare(rows if bucket is None else bucket)
+        if bucket is not None:
+            return self._graphs[bucket].replay
+
+        def eager() -> torch.Tensor:
+            with torch.inference_mode():  # as in a step
+                return self._body(self._inputs(rows))
+
+        return eager
+
     def _prepare(self, bucket: int) -> None:
         """Legal contents for the run that a capture makes: neutral, index slots at the sink."""
         self.registry.neutralise(self.extent(bucket))
