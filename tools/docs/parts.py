@@ -97,17 +97,21 @@ def error_tree() -> str:
 
 
 def architectures() -> str:
-    """Every architecture with a built-in adapter, and what the adapter says of itself."""
+    """Every architecture that is served, by the built-in adapter that serves it."""
     from firstlight.models.adapter import Adapter
     from firstlight.models.registry import AdapterRegistry
 
     registry = AdapterRegistry(entry_points=False)
-    rows = []
+    served: dict[type[Adapter], list[str]] = {}
     for name in registry.architectures:
-        adapter = registry.entry(name).adapter
-        text = "Text only; declares nothing." if adapter is Adapter else _first_sentence(adapter)
-        rows.append((f"`{name}`", f"`{adapter.__name__}`", text))
-    return table(("architecture", "adapter", "what it serves"), rows)
+        served.setdefault(registry.entry(name).adapter, []).append(f"`{name}`")
+    # Text decoders, which the base serves, come last.
+    adapters = sorted(served, key=lambda adapter: (adapter is Adapter, adapter.__name__))
+    rows = []
+    for adapter in adapters:
+        text = "Text decoders." if adapter is Adapter else _first_sentence(adapter)
+        rows.append((f"`{adapter.__name__}`", text, ", ".join(served[adapter])))
+    return table(("adapter", "what it serves", "architectures"), rows)
 
 
 def _first_sentence(described: type) -> str:
