@@ -132,3 +132,45 @@ def test_importing_the_configuration_does_not_import_torch() -> None:
     environ = os.environ | {"PYTHONPATH": source}
     done = subprocess.run([sys.executable, "-c", code], env=environ, check=False)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"buckets": [16, 64], "waste": {"rows": 0.1}}'),
+        ("a.json", "[16, 64]"),
+        ("a.txt", "16\n64\n"),
+        ("buckets", "# for pictures\n16, 64  # and more\n"),
+    ],
+)
+def test_buckets_may_be_a_file(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert EngineConfig(prefill_buckets=str(path)).prefill_buckets == (16, 64)  # type: ignore[arg-type]
+    assert EngineConfig(prefill_buckets=path).prefill_buckets == (16, 64)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"sizes": [16]}', "holds None"),
+        ("[16, 16]", r"holds \(16, 16\)"),
+        ("64 16", r"holds \(64, 16\)"),
+        ("16 many", r"holds \(16, 'many'\)"),
+        ("[16,", "is no JSON"),
+        ("", r"holds \(\)"),
+        ("[true]", "holds"),
+    ],
+)
+def test_a_bucket_file_that_holds_something_else_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "buckets.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig(prefill_buckets=path)  # type: ignore[arg-type]
+
+
+def test_a_bucket_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"plans/none\.json cannot be read"):
+        EngineConfig(prefill_buckets="plans/none.json")  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ or else ``XDG_CACHE_HOME`` and ``HOME``, for :attr:`EngineConfig.cache_dir`.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -19,7 +20,8 @@ from firstlight.errors import ConfigError
 BUNDLED_MODEL = "firstlight-demo"
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BACKENDS = ("auto", "tape", "eager")
-_BUCKETS = "ascending ints from 1, as a list or as text like '64,128,256'"
+COSTS = ("measured", "free")
+_BUCKETS = "ascending ints from 1, as a list, as text like '64,128,256', or the path of a file"
 
 
 def _about(
@@ -69,11 +71,46 @@ def _is_ladder(value: object) -> bool:
 
 
 def _parse_ladder(value: object) -> object:
-    """``'64, 128'`` or ``[64, 128]`` -> ``(64, 128)``; anything else is left for the check."""
+    """``'64, 128'``, ``[64, 128]`` or a file of them -> ``(64, 128)``; the rest is for the check."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
-        return tuple(int(p) for p in parts) if all(p.isdecimal() for p in parts) else value
+        if all(p.isdecimal() for p in parts):
+            return tuple(int(p) for p in parts)
+        looks_like_a_file = Path(value).suffix or os.sep in value
+        return _read_ladder(Path(value)) if looks_like_a_file or Path(value).is_file() else value
+    if isinstance(value, Path):
+        return _read_ladder(value)
     return tuple(value) if isinstance(value, list) else value
+
+
+def _read_ladder(path: Path) -> tuple[int, ...]:
+    """The buckets of a file: JSON, a list or an object with ``buckets``; or ints in a text.
+
+    Raises:
+        ConfigError: it cannot be read or holds anything else, or the ints do not ascend.
+    """
+    try:
+        text = path.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the bucket file {path} cannot be read: {error}") from error
+    if text.startswith(("[", "{")):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"the bucket file {path} is no JSON: {error}") from error
+        if isinstance(found, dict):
+            found = found.get("buckets")
+        sizes = tuple(found) if isinstance(found, list) else found
+    else:
+        lines = (line.partition("#")[0] for line in text.splitlines())
+        words = " ".join(lines).replace(",", " ").split()
+        sizes = tuple(int(word) if word.isdecimal() else word for word in words)
+    if not _is_ladder(sizes):
+        raise ConfigError(
+            f"the bucket file {path} holds {sizes!r:.80}; a JSON list, a JSON object with "
+            "'buckets' or a text of ascending ints from 1 is expected"
+        )
+    return sizes  # type: ignore[return-value]
 
 
 def _parse_path(value: object) -> object:
@@ -176,6 +213,14 @@ class EngineConfig:
         "Request counts for which a decode graph is captured.",
         _or_none(_is_ladder),
         _parse_ladder,
+    )
+    padding_cost: str = _setting(
+        "measured",
+        "'measured' or 'free'",
+        "`measured` times eager runs and replays at a few sizes after capture, within 5 % of its "
+        "time, and runs a batch eager where the padded replay would take longer; with `free` every "
+        "batch that fits a bucket is replayed.",
+        _is_one_of(*COSTS),
     )
     max_prefill_bucket: int = _setting(
         1024,
