@@ -18,6 +18,7 @@ _REFUSED: dict[str, list[object]] = {
     "dtype": ["int8", None, "FLOAT32"],
     "device": ["tpu", "cuda", "cuda:1"],
     "eager": [1, "yes"],
+    "padding_cost": ["guessed", True, None],
     "backend": ["cuda", ""],
     "fuse": [0],
     "max_context": [1, 0, 2.0, True],

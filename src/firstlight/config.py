@@ -71,7 +71,7 @@ def _is_ladder(value: object) -> bool:
 
 
 def _parse_ladder(value: object) -> object:
-    """``'64, 128'``, ``[64, 128]`` or a file of them -> ``(64, 128)``; the rest is for the check."""
+    """``'64, 128'``, ``[64, 128]`` or a file -> ``(64, 128)``; the rest is left for the check."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
         if all(p.isdecimal() for p in parts):
@@ -110,7 +110,7 @@ def _read_ladder(path: Path) -> tuple[int, ...]:
             f"the bucket file {path} holds {sizes!r:.80}; a JSON list, a JSON object with "
             "'buckets' or a text of ascending ints from 1 is expected"
         )
-    return sizes  # type: ignore[return-value]
+    return sizes
 
 
 def _parse_path(value: object) -> object:
