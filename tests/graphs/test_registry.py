@@ -385,3 +385,44 @@ def test_the_description_gives_real_shapes_and_bytes() -> None:
         "input_embeds", (10, 3), "bfloat16", 60,
     )  # fmt: skip
     assert (info.policy, info.meaning, info.axis) == ("zero", "value", "tokens")
+
+
+def test_the_same_extents_are_filled_again_with_other_values() -> None:
+    registry = registry_of(slot("types", Padding.SENTINEL, pad_value=-1, required=False))
+    for given, expected in (
+        (torch.tensor([1, 2, 3, 4]), [1, 2, 3, 4]),
+        (None, [-1] * 4),
+        (torch.tensor([5, 6, 7, 8]), [5, 6, 7, 8]),
+    ):
+        registry.buffer("types").fill_(7)
+        registry.fill({"types": given}, LIVE, PADDED)
+        assert registry.buffer("types").tolist() == [*expected, -1, -1, -1, -1, 7, 7]
+
+
+def test_a_slot_registered_after_a_fill_is_filled_too() -> None:
+    registry = registry_of(slot("ids"))
+    registry.fill(values("ids", 4), LIVE, PADDED)
+    registry.register(slot("more"))
+    registry.allocate()
+    registry.fill({**values("ids", 4), **values("more", 4)}, LIVE, PADDED)
+    assert registry.buffer("more")[:4].tolist() == [1, 2, 3, 4]
+
+
+def test_fills_inside_and_outside_of_inference_mode_mix() -> None:
+    registry = registry_of(slot("ids"))
+    with torch.inference_mode():
+        registry.fill(values("ids", 4), LIVE, PADDED)
+    registry.buffer("ids").fill_(7)
+    registry.fill(values("ids", 4), LIVE, PADDED)
+    assert registry.buffer("ids")[:4].tolist() == [1, 2, 3, 4]
+
+
+def test_many_different_batches_keep_a_bounded_number_of_plans() -> None:
+    registry = SlotRegistry(Extent(400, 1), Arena())
+    registry.register(slot("ids"))
+    registry.allocate()
+    for n in range(1, 400):
+        registry.fill(values("ids", n), Extent(n, 1), Extent(400, 1))
+    assert len(registry._plans) == 256
+    registry.fill(values("ids", 3), Extent(3, 1), Extent(400, 1))
+    assert registry.buffer("ids")[:5].tolist() == [1, 2, 3, 0, 0]

@@ -275,3 +275,19 @@ def test_a_dummy_batch_has_the_fewest_legal_requests(
 def test_a_dummy_batch_that_needs_too_many_requests_is_refused() -> None:
     with pytest.raises(SlotError, match="need 3 requests"):
         dummy_lengths(10, 4, 2)
+
+
+def test_scratch_memory_poisoned_between_replays_changes_nothing() -> None:
+    backend = TapeBackend()
+    rig = Rig(2 * HIDDEN, backend=backend)
+    rig.runner.capture_all()
+    rows = {n: rig.rows(n, n) for n in (3, 8, 13)}
+    expected = {}
+    for n, given in rows.items():
+        rig.decoder.clear()
+        expected[n] = rig.fill(given).clone()
+    for n in (3, 13, 8, 3):
+        for block in backend.scratch._blocks:
+            torch.empty(0, dtype=torch.uint8).set_(block).fill_(0xFF)  # NaN in every float type
+        rig.decoder.clear()
+        assert torch.equal(rig.fill(rows[n]), expected[n])

@@ -8,8 +8,11 @@ import torch
 
 from firstlight.errors import SlotError
 from firstlight.graphs.arena import Arena
+from firstlight.graphs.fill import FillPlan, plan_fill
 from firstlight.graphs.ownership import Ownership
 from firstlight.graphs.slot import Axis, Extent, SlotInfo, SlotSpec
+
+_PLANS = 256  # pairs of live and padded extents whose views are kept
 
 
 class SlotRegistry:
@@ -30,6 +33,7 @@ class SlotRegistry:
         self._device = arena.device if device is None else torch.device(device)
         self._specs: dict[str, SlotSpec] = {}
         self._buffers: dict[str, torch.Tensor] = {}
+        self._plans: dict[tuple[Extent, Extent], FillPlan] = {}
 
     def register(self, spec: SlotSpec) -> None:
         """Add a slot.
@@ -40,6 +44,7 @@ class SlotRegistry:
         if spec.name in self._specs:
             raise SlotError(f"the slot {spec.name!r} is registered twice")
         self._specs[spec.name] = spec
+        self._plans.clear()
 
     def bind(self, name: str, tensor: torch.Tensor) -> None:
         """Adopt ``tensor`` as the buffer of ``name`` instead of allocating one.
@@ -112,18 +117,17 @@ class SlotRegistry:
         Raises:
             SlotError: a value is missing, or of wrong rows, shape or dtype; nothing is written.
         """
-        self._check_fill(live, padded)
-        sources = self._sources(values, live)
-        for name in self.names:
-            spec, buf = self._specs[name], self._buffers[name]
-            self._reset(spec, buf, sources.get(name), live, padded)
-        for name, value in sources.items():
+        plan = self._plan(live, padded)
+        given = self._given(plan, values)
+        for view, neutral in plan.resets:
+            view.fill_(neutral)
+        for slot, value in zip(plan.copied, given, strict=True):
             if value is not None:
-                self._head(name, live).copy_(value)
-        for name in self.names:
-            hook = self._specs[name].hook
-            if hook is not None:
-                hook(self._buffers[name], live, padded)
+                slot.head.copy_(value)
+            elif slot.whole is not None:
+                slot.whole.fill_(slot.spec.neutral)
+        for hook, buf in plan.hooks:
+            hook(buf, live, padded)
 
     def neutralise(self, padded: Extent) -> None:
         """Make every row up to ``padded`` neutral, in all slots; used before a capture."""
@@ -180,6 +184,10 @@ class SlotRegistry:
             merged[name] = self.view(name, padded) if known or not spec.required else None
         return merged
 
+    def spec(self, name: str) -> SlotSpec:
+        """The declaration of a slot; SlotError if there is none."""
+        return self._spec(name)
+
     def own(self, owned: Ownership) -> None:
         """Declare every buffer as memory that captured graphs may touch."""
         for name in self.names:
@@ -209,50 +217,37 @@ class SlotRegistry:
                 f"slots' capacity of {room.tokens} and {room.requests}"
             )
 
-    def _check_fill(self, live: Extent, padded: Extent) -> None:
-        self._check_extent(padded)
-        if live.tokens > padded.tokens or live.requests > padded.requests:
-            raise SlotError(f"{live} does not fit the padded {padded}")
+    def _plan(self, live: Extent, padded: Extent) -> FillPlan:
+        """The prepared views of a fill; the last used ones are kept."""
+        plan = self._plans.pop((live, padded), None)
+        if plan is None:
+            self._check_extent(padded)
+            if live.tokens > padded.tokens or live.requests > padded.requests:
+                raise SlotError(f"{live} does not fit the padded {padded}")
+            specs = [self._specs[name] for name in self.names]
+            plan = plan_fill(specs, {n: self.buffer(n) for n in self.names}, live, padded)
+            if len(self._plans) >= _PLANS:
+                del self._plans[next(iter(self._plans))]
+        self._plans[live, padded] = plan
+        return plan
 
-    def _sources(
-        self, values: Mapping[str, torch.Tensor | None], live: Extent
-    ) -> dict[str, torch.Tensor | None]:
+    def _given(
+        self, plan: FillPlan, values: Mapping[str, torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
         """The value of every copied slot, checked; None where it is absent and may be."""
-        present = {name: value for name, value in values.items() if value is not None}
-        found: dict[str, torch.Tensor | None] = {}
-        for name in self.names:
-            spec = self._specs[name]
-            if not spec.copied:
-                continue
-            value = present.get(name) if spec.source is None else spec.source(present)
-            if value is None and spec.required:
-                raise SlotError(f"the batch brings no value for the slot {name!r}")
+        given: list[torch.Tensor | None] = []
+        for slot in plan.copied:
+            spec = slot.spec
+            if spec.source is None:
+                value = values.get(spec.name)
+            else:
+                value = spec.source({k: v for k, v in values.items() if v is not None})
             if value is not None:
-                _check_value(name, value, self._head(name, live))
-            found[name] = value
-        return found
-
-    def _head(self, name: str, live: Extent) -> torch.Tensor:
-        return self.view(name, live)
-
-    def _reset(
-        self,
-        spec: SlotSpec,
-        buf: torch.Tensor,
-        value: torch.Tensor | None,
-        live: Extent,
-        padded: Extent,
-    ) -> None:
-        if spec.axis is Axis.NONE or not spec.resets:
-            return
-        n, end = live.on(spec.axis), padded.on(spec.axis)
-        absent = spec.copied and value is None
-        start = 0 if absent else n
-        if start < end:
-            buf.narrow(spec.dim, start, end - start).fill_(spec.neutral)
-        if n and len(spec.segments) > 1 and not absent:
-            first = spec.segments[0].end
-            buf.narrow(spec.dim, 0, n)[..., first:].fill_(spec.neutral)
+                _check_value(spec.name, value, slot.head)
+            elif spec.required:
+                raise SlotError(f"the batch brings no value for the slot {spec.name!r}")
+            given.append(value)
+        return given
 
 
 def _check_value(name: str, value: torch.Tensor, target: torch.Tensor) -> None:
