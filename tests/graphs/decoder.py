@@ -71,6 +71,7 @@ class Decoder(nn.Module):
         torch.manual_seed(7)
         self.calls = 0
         self.slots = slots
+        self.sink = 1  # slots
         self.stack = tuple(Layer(4, slots, dtype) for _ in range(layers))
         self.layers = nn.ModuleList(self.stack)
         extra = width - HIDDEN
@@ -88,9 +89,9 @@ class Decoder(nn.Module):
         cos, sin = (t.repeat(1, 2)[:, None].to(x.dtype) for t in (angles.cos(), angles.sin()))
         at = inputs.attention
         assert isinstance(at, Tensor)
-        # Position p lies in slot p + 1; slot 0 is the sink and never seen.
+        # Position p lies in slot p + 1, behind the sink, which is never seen.
         slots = torch.arange(self.slots)[None]
-        seen = (slots > 0) & (slots <= inputs.positions[0][:, None] + 1)
+        seen = (slots >= self.sink) & (slots <= inputs.positions[0][:, None] + self.sink)
         for layer in self.stack:
             x = layer(x, cos, sin, at, seen)
         return x

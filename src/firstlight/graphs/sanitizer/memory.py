@@ -1,0 +1,122 @@
+"""The KV memory as the sanitizer sees it: which token slots a batch may read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firstlight.graphs.ownership import Ownership
+from firstlight.graphs.registry import SlotRegistry
+from firstlight.graphs.slot import Extent
+from firstlight.graphs.slots import ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS
+
+SINK = 0  # page
+
+
+@dataclass(frozen=True, slots=True)
+class PagedMemory:
+    """Paged pools under one page numbering; page 0 is the sink.
+
+    Attributes:
+        pools: tensors ``[pages, page_size, ...]`` by the name that the owner declared for them.
+    """
+
+    pools: Mapping[str, Tensor]
+    page_size: int
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of each pool, the sink included."""
+        return min((pool.shape[0] for pool in self.pools.values()), default=0)
+
+    def rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Each pool as ``[token slots, ...]``."""
+        for name, pool in self.pools.items():
+            yield name, pool.flatten(0, 1)
+
+    def place(self, slot: int) -> str:
+        """A token slot in words: its page, and whether that is a page at an end of the pool."""
+        page, offset = divmod(slot, self.page_size)
+        notes = {1: ", the sink's neighbour", self.n_pages - 1: ", the last page"}
+        return f"page {page}{notes.get(page, '')}, token {offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Token slots, int64 ``[n]`` each: the batch's contexts, and those of its new rows in order."""
+
+    reads: Tensor
+    writes: Tensor
+
+    def in_range(self, n_slots: int) -> Footprint:
+        """Without what lies outside the pool or in nobody's range."""
+        return Footprint(*(t[(t >= 0) & (t < n_slots)] for t in (self.reads, self.writes)))
+
+
+def footprint_of_slots(registry: SlotRegistry, live: Extent, page_size: int) -> Footprint | None:
+    """What the attention slots say; None if the registry has no such slots."""
+    if not all(map(registry.has, (ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS))):
+        return None
+    table = registry.buffer(PAGE_TABLE)
+    reads: list[Tensor] = []
+    for i, facts in enumerate(registry.buffer(ATTENTION_ROWS)[: live.requests].tolist()):
+        context = min(max(facts[2], 0), table.shape[1] * page_size)
+        reads.append(token_slots(table[i].long(), context, page_size))
+    writes = registry.buffer(WRITE_LOCATIONS)[: live.tokens].clone()
+    return Footprint(torch.cat([*reads, writes.new_empty(0)]), writes)
+
+
+def token_slots(pages: Tensor, n: int, page_size: int) -> Tensor:
+    """Token slots of positions ``[0, n)`` of a request that holds ``pages``."""
+    at = torch.arange(n)
+    return pages[at // page_size] * page_size + at % page_size
+
+
+def compact(indices: list[int], most: int = 4) -> str:
+    """Ascending numbers as ranges: ``0-3, 7`` with an ellipsis after ``most`` ranges."""
+    runs: list[list[int]] = []
+    for i in indices:
+        if runs and i == runs[-1][1] + 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:most]]
+    return ", ".join(shown) + (", ..." if len(runs) > most else "")
+
+
+class Snapshot:
+    """A copy of mutable memory: everything owned that is not frozen, slots or all the rest."""
+
+    def __init__(self, owned: Ownership, *, slots: bool = False) -> None:
+        self._saved = [
+            (whole, whole.clone())
+            for whole in (
+                _whole(record.storage)
+                for record in owned.records()
+                if record.storage is not None
+                and not record.frozen
+                and record.owner.startswith("slot ") is slots
+            )
+        ]
+
+    def copy_of(self, tensor: Tensor) -> Tensor:
+        """What a view of the memory held; KeyError if the memory was not copied."""
+        address = tensor.untyped_storage().data_ptr()
+        for whole, saved in self._saved:
+            if whole.data_ptr() == address:
+                copy = torch.empty(0, dtype=tensor.dtype)
+                offset, stride = int(tensor.storage_offset()), tensor.stride()
+                return copy.set_(saved.untyped_storage(), offset, tensor.shape, stride)
+        raise KeyError(f"a tensor of shape {list(tensor.shape)} is no mutable owned memory")
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for whole, saved in self._saved:
+            whole.copy_(saved)
+
+
+def _whole(storage: torch.UntypedStorage) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)

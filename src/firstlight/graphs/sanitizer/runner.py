@@ -1,0 +1,301 @@
+"""A runner that checks every batch: what :class:`GraphRunner` does, and then again under poison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from firstlight.core.reason import Decision, Reason
+from firstlight.errors import CaptureError, DynamicShapeError, HostReadError, UnownedTensorError
+from firstlight.graphs.backends.tape import TapeBackend, TapeGraph
+from firstlight.graphs.runner import BucketReport, GraphRunner
+from firstlight.graphs.sanitizer.audit import Fault, WeightVersions, audit, stale_addresses
+from firstlight.graphs.sanitizer.baked import Signature, differences, signature
+from firstlight.graphs.sanitizer.finding import Finding, FindingKind, Report
+from firstlight.graphs.sanitizer.guard import GuardedArena
+from firstlight.graphs.sanitizer.memory import (
+    Footprint,
+    PagedMemory,
+    Snapshot,
+    footprint_of_slots,
+)
+from firstlight.graphs.sanitizer.poison import Poison
+from firstlight.graphs.sanitizer.replay import CheckedReplay
+from firstlight.graphs.sanitizer.sites import MemorySites, Site, intermediates, slot_sites
+from firstlight.graphs.sanitizer.slots import (
+    changed_slots,
+    check_indices,
+    check_slots,
+    check_table,
+    poison_slots,
+    settle,
+    slot_contents,
+)
+from firstlight.graphs.sanitizer.tracker import TrackedRegistry
+from firstlight.graphs.sanitizer.trial import Trial
+from firstlight.graphs.sanitizer.vary import vary_slots
+from firstlight.graphs.slot import Extent
+from firstlight.graphs.slots import EMBEDS
+
+_RECORDINGS = 3  # batches of each bucket that are recorded again, to compare
+
+_REFUSALS = {
+    HostReadError: FindingKind.HOST_READ,
+    DynamicShapeError: FindingKind.DYNAMIC_SHAPE,
+    UnownedTensorError: FindingKind.UNOWNED_TENSOR,
+}
+
+
+class SanitizingRunner(GraphRunner):
+    """Serves each batch as :class:`GraphRunner` would and collects what a second look finds.
+
+    Before a batch is filled, its slots are poisoned, so that a row which nobody writes shows. After
+    the batch has run, it runs once more with poison in everything that must not matter; live rows
+    must not change. Then all memory is as the first run left it. A step takes several times as
+    long, and the pools are copied twice.
+
+    Args:
+        report: collects the findings; may be shared by several runners.
+        memory: the KV pools, by the names under which ``owned`` knows them; without it they are
+            neither poisoned nor compared.
+        arena: the slots' arena, if it has guard bands.
+        poison: see :class:`Poison`.
+        settings: the arguments of :class:`GraphRunner`. Give it a :class:`TrackedRegistry`, or
+            rows that are written twice go unseen.
+    """
+
+    def __init__(
+        self,
+        *phase: Any,
+        report: Report,
+        memory: PagedMemory | None = None,
+        arena: GuardedArena | None = None,
+        poison: Poison = Poison.NAN,
+        **settings: Any,
+    ) -> None:
+        super().__init__(*phase, **settings)
+        self.report = report
+        self._memory = memory
+        self._guards = arena
+        self._poison = poison
+        self._batch: tuple[Extent, Extent] | None = None
+        self._expected: Footprint | None = None
+        self._replays: dict[int, CheckedReplay] = {}
+        self._signatures: dict[int, Signature] = {}
+        self._recorded: dict[int, int] = {}
+        self._weights: WeightVersions | None = None
+
+    def expect(self, footprint: Footprint) -> None:
+        """Say which token slots the next batch owns, from another source than the slots."""
+        self._expected = footprint
+
+    def capture(self, bucket: int) -> BucketReport:
+        """Capture one bucket, audit the graph, and record the body again on other data.
+
+        Raises:
+            CaptureError: as for the plain runner; it is a finding, too.
+        """
+        try:
+            report = super().capture(bucket)
+        except CaptureError as error:
+            kind = _REFUSALS.get(type(error), FindingKind.CAPTURE_REFUSED)
+            self._collect([Fault(kind, "body", str(error), error.op, error.where)], bucket)
+            raise
+        if self._weights is None:
+            self._weights = WeightVersions(self._owned)
+        graph = self._graphs.get(bucket)
+        if isinstance(graph, TapeGraph):
+            self._replays[bucket] = CheckedReplay(graph)
+            self._collect(audit(self._replays[bucket]), bucket)
+            self._record_twice(bucket)
+        return report
+
+    def fill(self, values: Mapping[str, Tensor | None], live: Extent, decision: Decision) -> None:
+        """Poison the slots, then write the batch into them.
+
+        Raises:
+            SlotError: as for the plain runner; the slots are as they were.
+        """
+        before = slot_contents(self.registry)
+        padded = self.extent(self._examined(decision) or decision.padded)
+        poison_slots(self.registry, values, live)
+        try:
+            self.registry.fill(values, live, padded)
+        except Exception:
+            for name, saved in before.items():
+                self.registry.buffer(name).copy_(saved)
+            raise
+        self._batch = live, padded
+        if isinstance(self.registry, TrackedRegistry):
+            self.registry.reset_counts()
+
+    def embeds(self, rows: int) -> Tensor:
+        """The first ``rows`` of ``input_embeds``; what is written into them is counted."""
+        plain = super().embeds(rows)
+        if isinstance(self.registry, TrackedRegistry):
+            return self.registry.track(EMBEDS, plain)
+        return plain
+
+    def run(self, decision: Decision) -> Tensor:
+        """Run what the slots hold, then check it.
+
+        Returns:
+            hidden states [live tokens, hidden_size], in memory of their own.
+        """
+        batch, expected = self._batch, self._expected
+        self._batch = self._expected = None
+        if batch is None or batch[0].tokens != decision.tokens:
+            # Somebody wrote the slots by other means than fill(): all rows count as live.
+            padded = self.extent(self._examined(decision) or decision.padded)
+            batch = padded, padded
+        else:
+            settle(self.registry, batch[1])
+            self._collect(check_slots(self.registry, *batch), self._examined(decision))
+        return self._run_checked(decision, batch, expected)
+
+    def _run_checked(
+        self, decision: Decision, batch: tuple[Extent, Extent], expected: Footprint | None
+    ) -> Tensor:
+        live, bucket = batch[0], self._examined(decision)
+        use = self._footprint(live, expected, bucket)
+        before = Snapshot(self._owned)
+        slots = slot_contents(self.registry)
+        self._collect(self._addresses(bucket), bucket)
+        hidden = super().run(decision).clone()
+        after = Snapshot(self._owned)
+        self._collect(changed_slots(self.registry, slots), bucket)
+        if bool(hidden[: live.tokens].isnan().any()) and not self.report:
+            detail = "live rows are NaN although no slot was"
+            self._collect([Fault(FindingKind.NAN_OUTPUT, "body", detail)], bucket)
+        pools = None
+        if self._memory is not None and use is not None:
+            pools = MemorySites(self._memory, use, before, self._poison)
+            self._collect(pools.check_plain(), bucket)
+        self._collect(self._damage(), bucket)
+        if bucket is not None and bucket in self._replays:
+            snapshots = (before, Snapshot(self._owned, slots=True))
+            live_rows = hidden if decision.bucket else self._replayed(bucket, before, live)
+            self._try(bucket, batch, live_rows, pools, snapshots)
+            self._record_again(bucket, snapshots)
+            self._collect(self._damage(), bucket)
+            snapshots[1].restore()
+            after.restore()
+        return hidden
+
+    def _damage(self) -> Iterable[Fault]:
+        """Guard bands of slots that were written since the last look."""
+        if self._guards is not None:
+            for name, what in self._guards.damage():
+                yield Fault(FindingKind.WRITE_OUTSIDE, f"slot {name}", f"{what} were written")
+
+    def _examined(self, decision: Decision) -> int | None:
+        """The graph that is looked at: also the quarantined one that a batch ran eager for."""
+        if decision.reason is not Reason.QUARANTINED:
+            return decision.bucket
+        bucket = self.buckets.fitting(decision.tokens)
+        return bucket if bucket in self._replays else None
+
+    def _replayed(self, bucket: int, before: Snapshot, live: Extent) -> Tensor:
+        before.restore()
+        return self._graphs[bucket].replay()[: live.tokens].clone()
+
+    def _try(
+        self,
+        bucket: int,
+        batch: tuple[Extent, Extent],
+        hidden: Tensor,
+        pools: MemorySites | None,
+        before: tuple[Snapshot, ...],
+    ) -> None:
+        """Replay under poison; on trouble find out which poison makes it, and where."""
+        replay = self._replays[bucket]
+        trial = Trial(replay, hidden, bucket, before)
+        sites: list[Site] = list(slot_sites(self.registry, *batch, self._poison))
+        if pools is not None:
+            sites += pools.sites()
+        sites.append(intermediates())
+        trouble = trial.run(sites)
+        faults: list[Fault] = []
+        if pools is not None and (trouble is None or trouble.what != "raised"):
+            faults += pools.check(self._writer_of(replay))
+        if trouble is not None:
+            faults += trial.guilty(sites)
+        self._collect(faults, bucket)
+
+    def _footprint(
+        self, live: Extent, expected: Footprint | None, bucket: int | None
+    ) -> Footprint | None:
+        """What the batch may touch: as its owner says, else as the slots say."""
+        if self._memory is None:
+            return None
+        shown = footprint_of_slots(self.registry, live, self._memory.page_size)
+        self._collect(check_indices(self.registry, live, self._memory, expected), bucket)
+        self._collect(check_table(shown, expected, self._memory), bucket)
+        return shown if expected is None else expected
+
+    def _addresses(self, bucket: int | None) -> Iterable[Fault]:
+        if self._weights is not None:
+            yield from self._weights.changed()
+        graph = None if bucket is None else self._graphs.get(bucket)
+        if isinstance(graph, TapeGraph):
+            named = {f"slot {name}": self.registry.buffer(name) for name in self.registry.names}
+            named |= {} if self._memory is None else dict(self._memory.pools)
+            yield from stale_addresses(graph, self._owned, named)
+
+    def _writer_of(self, replay: CheckedReplay) -> Any:
+        """The first operation that writes a pool, with its line."""
+
+        def find(pool: Tensor) -> tuple[str, str] | None:
+            address = pool.untyped_storage().data_ptr()
+            for op in replay.ops:
+                for index in op.writes:
+                    region = replay.regions.get(index)
+                    if region is not None and region.storage.data_ptr() == address:
+                        return op.name, op.where
+            return None
+
+        return find
+
+    def _record_twice(self, bucket: int) -> None:
+        """Record on the contents of the capture and on others; a graph must fit both."""
+        before = Snapshot(self._owned)
+        first = self._record(bucket)
+        if first is not None:
+            self._signatures[bucket] = first
+            vary_slots(self.registry, self.extent(bucket), self.phase, self._plan_dummy)
+            second = self._record(bucket)
+            if second is not None:
+                self._collect(differences(first, second), bucket)
+        before.restore()
+        self._prepare(bucket)
+
+    def _record_again(self, bucket: int, before: tuple[Snapshot, ...]) -> None:
+        """Record a served batch: what differs from the capture is wrong in this very batch."""
+        first = self._signatures.get(bucket)
+        times = self._recorded.get(bucket, 0)
+        if first is None or times >= _RECORDINGS:
+            return
+        self._recorded[bucket] = times + 1
+        for snapshot in before:
+            snapshot.restore()
+        second = self._record(bucket)
+        if second is not None:
+            self._collect(differences(first, second), bucket)
+
+    def _record(self, bucket: int) -> Signature | None:
+        if not isinstance(self.backend, TapeBackend):
+            return None
+        inputs = self._inputs(bucket)
+        try:
+            recording = self.backend.recording(lambda: self._body(inputs), self._owned)
+        except CaptureError as error:
+            kind = _REFUSALS.get(type(error), FindingKind.CAPTURE_REFUSED)
+            self._collect([Fault(kind, "body", str(error), error.op, error.where)], bucket)
+            return None
+        return signature(recording)
+
+    def _collect(self, faults: Iterable[Fault], bucket: int | None) -> None:
+        for f in faults:
+            self.report.add(Finding(f.kind, f.subject, self.phase, bucket, f.detail, f.op, f.where))

@@ -1,0 +1,180 @@
+"""The places that a trial poisons, each with the fault that a read of it would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firstlight.graphs.registry import SlotRegistry
+from firstlight.graphs.sanitizer.audit import Fault
+from firstlight.graphs.sanitizer.finding import FindingKind
+from firstlight.graphs.sanitizer.memory import (
+    SINK,
+    Footprint,
+    PagedMemory,
+    Snapshot,
+    compact,
+)
+from firstlight.graphs.sanitizer.poison import Poison, bits, pattern, poison_
+from firstlight.graphs.sanitizer.slots import beyond_, padding_
+from firstlight.graphs.slot import Axis, Extent, Meaning, Padding
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One kind of memory that must not matter.
+
+    Attributes:
+        apply: poisons it; None for intermediates, which the replay itself poisons.
+    """
+
+    kind: FindingKind
+    subject: str
+    detail: str
+    apply: Callable[[], None] | None
+
+
+def intermediates() -> Site:
+    """All scratch memory of the graph."""
+    return Site(FindingKind.STALE_INTERMEDIATE, "intermediates", "intermediates start as NaN", None)
+
+
+def slot_sites(
+    registry: SlotRegistry, live: Extent, padded: Extent, poison: Poison
+) -> Iterator[Site]:
+    """Padding rows of float slots, and rows beyond the bucket of all slots.
+
+    Padding rows of integer slots are not poisoned: a body may gather with them, which is why they
+    are neutral; that they are is checked before.
+    """
+    for name in registry.names:
+        spec = registry.spec(name)
+        if spec.axis is Axis.NONE:
+            continue
+        n, end = live.on(spec.axis), padded.on(spec.axis)
+        data = spec.dtype.is_floating_point and spec.meaning is Meaning.VALUE
+        if end > n and data and spec.padding is not Padding.FILL_ONCE:
+            yield Site(
+                FindingKind.PADDING_READ,
+                f"slot {name}",
+                f"padding rows {n}-{end - 1}",
+                _filler(padding_(registry, spec, live, padded), poison),
+            )
+        tail = beyond_(registry, spec, padded)
+        if tail.numel():
+            rows = tail.shape[spec.dim]
+            yield Site(
+                FindingKind.BEYOND_BUCKET_READ,
+                f"slot {name}",
+                f"rows {end}-{end + rows - 1} beyond the bucket",
+                _filler(tail, poison),
+            )
+
+
+def _filler(view: Tensor, poison: Poison) -> Callable[[], None]:
+    return lambda: poison_(view, poison)
+
+
+class MemorySites:
+    """The pools of one batch: what is poisoned, and what it must look like afterwards.
+
+    Args:
+        use: the token slots that the batch reads and writes.
+        before: the pools as they were.
+    """
+
+    def __init__(
+        self, memory: PagedMemory, use: Footprint, before: Snapshot, poison: Poison
+    ) -> None:
+        self._memory = memory
+        self._before = before
+        self._poison = poison
+        n = memory.n_pages * memory.page_size
+        legal = use.in_range(n)
+        self._writes = _mask(n, legal.writes)
+        self._sink = _mask(n, torch.arange(SINK, memory.page_size))
+        reads = _mask(n, legal.reads)
+        self._foreign = ~reads & ~self._writes & ~self._sink
+
+    def sites(self) -> Iterator[Site]:
+        """Memory of others, the sink, and the rows that this step stores."""
+        yield Site(
+            FindingKind.UNUSED_MEMORY_READ,
+            "KV memory",
+            "token slots outside the contexts of the batch",
+            lambda: self._fill(self._foreign),
+        )
+        yield Site(
+            FindingKind.UNUSED_MEMORY_READ,
+            "KV memory, sink page",
+            "the sink page, which padding rows write",
+            lambda: self._fill(self._sink),
+        )
+        yield Site(
+            FindingKind.MEMORY_UNWRITTEN,
+            "KV memory, rows of this step",
+            "token slots that this step has to store before it attends to them",
+            lambda: self._fill(self._writes & ~self._sink),
+        )
+
+    def check(self, stored: Callable[[Tensor], tuple[str, str] | None]) -> Iterator[Fault]:
+        """Compare the pools after a trial with all sites.
+
+        Args:
+            stored: the operation, and its line, that writes a pool; None if none does.
+        """
+        for name, rows in self._memory.rows():
+            by = stored(rows)
+            op, where = by or ("", "")
+            changed = self._changed(rows)
+            foreign = changed & ~self._writes & ~self._sink
+            if bool(foreign.any()):
+                at = foreign.nonzero().flatten().tolist()
+                detail = f"{self._memory.place(at[0])} changed (token slots {compact(at)})"
+                yield Fault(FindingKind.FOREIGN_WRITE, name, detail, op, where)
+            missed = self._writes & ~self._sink & ~changed
+            if by is not None and bool(missed.any()):
+                at = missed.nonzero().flatten().tolist()
+                detail = f"nothing was stored at {self._memory.place(at[0])} ({len(at)} rows)"
+                yield Fault(FindingKind.MEMORY_UNWRITTEN, name, detail, op, where)
+
+    def check_plain(self) -> Iterator[Fault]:
+        """Compare the pools after an unpoisoned run."""
+        for name, rows in self._memory.rows():
+            changed = bits(rows).ne(bits(self._before.copy_of(rows))).flatten(1).any(1)
+            foreign = changed & ~self._writes & ~self._sink
+            if bool(foreign.any()):
+                at = foreign.nonzero().flatten().tolist()
+                detail = f"{self._memory.place(at[0])} changed (token slots {compact(at)})"
+                yield Fault(FindingKind.FOREIGN_WRITE, name, detail)
+
+    def _fill(self, mask: Tensor) -> None:
+        at = mask.nonzero().flatten()
+        for _, rows in self._memory.rows():
+            if rows.dtype.is_floating_point and self._poison is Poison.FINITE:
+                rows[at] = _like(rows, self._poison)
+            else:
+                bits(rows).index_fill_(0, at, pattern(rows.dtype))
+
+    def _changed(self, rows: Tensor) -> Tensor:
+        """Token slots that do not hold what the sites left there."""
+        expected = bits(self._before.copy_of(rows)).clone()
+        poisoned = (self._foreign | self._sink | self._writes).nonzero().flatten()
+        expected.index_fill_(0, poisoned, int(bits(_like(rows, self._poison))))
+        return bits(rows).ne(expected).flatten(1).any(1)
+
+
+def _like(rows: Tensor, poison: Poison) -> Tensor:
+    """One poisoned element of the dtype of ``rows``."""
+    one = torch.zeros((), dtype=rows.dtype)
+    poison_(one, poison)
+    return one
+
+
+def _mask(n: int, at: Tensor) -> Tensor:
+    mask = torch.zeros(n, dtype=torch.bool)
+    mask[at] = True
+    return mask

@@ -1,0 +1,142 @@
+"""Trial runs: replay with some sites poisoned, compare the live rows, find the site and the op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from firstlight.graphs.backends.tape.record import OpCall
+from firstlight.graphs.sanitizer.audit import Fault
+from firstlight.graphs.sanitizer.finding import FindingKind
+from firstlight.graphs.sanitizer.memory import Snapshot, compact
+from firstlight.graphs.sanitizer.poison import bits
+from firstlight.graphs.sanitizer.replay import CheckedReplay
+from firstlight.graphs.sanitizer.sites import Site
+from firstlight.graphs.sanitizer.trouble import Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One batch in the slots, to be replayed under different poisons.
+
+    Attributes:
+        expected: ``[n, hidden_size]``, the live rows of the unpoisoned replay.
+        before: pools and slots before that replay; restored for each trial.
+    """
+
+    replay: CheckedReplay
+    expected: Tensor
+    padded: int
+    before: Sequence[Snapshot]
+
+    def run(self, sites: Sequence[Site]) -> Trouble | None:
+        """Replay with ``sites`` poisoned; what differs from the unpoisoned replay."""
+        raised = self._replay(sites)
+        if raised is not None and raised.what == "raised":
+            return raised
+        got = self.replay.graph.output[: len(self.expected)]
+        nan = got.isnan() & ~self.expected.isnan()
+        if bool(nan.any()):
+            return Trouble("nan", f"NaN in live rows {_rows(nan)}")
+        differs = bits(got).ne(bits(self.expected))
+        if bool(differs.any()):
+            most = float((got - self.expected).abs().max())
+            return Trouble("changed", f"live rows {_rows(differs)} change by up to {most:.3g}")
+        return raised
+
+    def guilty(self, sites: Sequence[Site]) -> Iterator[Fault]:
+        """Faults of the sites that make trouble on their own."""
+        alone = self.run([])
+        if alone is not None:
+            op, where = self._first_op([])
+            detail = f"without any poison: {alone.detail}"
+            yield Fault(FindingKind.NOT_REPEATABLE, "graph", detail, alone.op or op, where)
+            return
+        found = False
+        for site in sites:
+            trouble = self.run([site])
+            if trouble is not None:
+                found = True
+                yield self._fault(site, trouble)
+        if not found:
+            detail = "several of padding, memory and intermediates matter only together"
+            yield Fault(FindingKind.PADDING_READ, "slots", detail, *self._first_op(sites))
+
+    def _fault(self, site: Site, trouble: Trouble) -> Fault:
+        kind, op, where = site.kind, trouble.op, trouble.where
+        if trouble.what == "raised":
+            kind = FindingKind.INDEX_OUT_OF_RANGE
+        elif trouble.what == "outside":
+            kind = FindingKind.WRITE_OUTSIDE
+        else:
+            op, where = self._first_op([site])
+        return Fault(kind, site.subject, f"{site.detail}: {trouble.detail}", op, where)
+
+    def _replay(
+        self, sites: Sequence[Site], watch: Callable[[int, OpCall], None] | None = None
+    ) -> Trouble | None:
+        for snapshot in self.before:
+            snapshot.restore()
+        for site in sites:
+            if site.apply is not None:
+                site.apply()
+        return self.replay.run(poison=any(s.apply is None for s in sites), watch=watch)
+
+    def _first_op(self, sites: Sequence[Site]) -> tuple[str, str]:
+        """Name and line of the first operation whose live results the poison changes."""
+        clean: list[list[list[int]]] = []
+        self._replay([], lambda _, op: clean.append(self._digests(op)))
+        dirty: list[OpCall] = []
+
+        def compare(step: int, op: OpCall) -> None:
+            if dirty:
+                return
+            for before, after in zip(clean[step], self._digests(op), strict=True):
+                # Where it is unclear which axis counts tokens, one reading that shows no change
+                # is enough to acquit.
+                if all(a != b for a, b in zip(before, after, strict=True)):
+                    dirty.append(op)
+                    return
+
+        self._replay(sites, compare)
+        return (dirty[0].name, dirty[0].where) if dirty else ("", "")
+
+    def _digests(self, op: OpCall) -> list[list[int]]:
+        """For each result of ``op``, a digest of its live part for each reading of its axes."""
+        places = self.replay.written(op)
+        return [
+            [_digest(part) for part in live_parts(self.replay.tensor(p), self.live, self.padded)]
+            for p in places
+        ]
+
+    @property
+    def live(self) -> int:
+        """Live rows."""
+        return len(self.expected)
+
+
+def live_parts(tensor: Tensor, live: int, padded: int) -> list[Tensor]:
+    """The part that belongs to live rows, for every axis that may count tokens.
+
+    An axis of ``padded`` entries, or of a multiple (tokens first, flattened). A tensor without such
+    an axis belongs to all rows: what reduces over tokens reduces over padding too.
+    """
+    if live == padded:
+        return [tensor]
+    exact = [d for d, n in enumerate(tensor.shape) if n == padded]
+    if exact:
+        return [tensor.narrow(d, 0, live) for d in exact]
+    multiple = [d for d, n in enumerate(tensor.shape) if n and n % padded == 0]
+    if padded > 1 and multiple:
+        return [tensor.narrow(d, 0, tensor.shape[d] // padded * live) for d in multiple]
+    return [tensor]
+
+
+def _digest(part: Tensor) -> int:
+    return hash(bits(part.contiguous()).numpy().tobytes())
+
+
+def _rows(mask: Tensor) -> str:
+    return compact(mask.reshape(len(mask), -1).any(1).nonzero().flatten().tolist())
