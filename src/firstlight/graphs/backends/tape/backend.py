@@ -87,4 +87,5 @@ class TapeBackend:
             counts=Counts(len(calls), recording.views, folded.n_folded, folded.n_dropped),
             times=CaptureSeconds(recorded - started, planned - recorded, done - planned),
             scratch_bytes=plan.n_bytes, fresh_bytes=memory.fresh_bytes,
+            pinned_bytes=memory.pinned_bytes,
         )  # fmt: skip

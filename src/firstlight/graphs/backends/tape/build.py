@@ -22,6 +22,7 @@ class Memory:
     ) -> None:
         block = scratch.reserve(plan.n_bytes)
         self.fresh_bytes = block.fresh
+        self.pinned_bytes = 0
         self.offsets = plan.offsets
         self._recording = recording
         self._block = block.storage
@@ -31,7 +32,7 @@ class Memory:
         if pin_output and output.storage in plan.offsets:
             n_bytes = recording.storages[output.storage].n_bytes
             self._pinned[output.storage] = torch.empty(n_bytes, dtype=torch.uint8).untyped_storage()
-            self.fresh_bytes += n_bytes
+            self.pinned_bytes = n_bytes
 
     def tensor(self, place: Place) -> torch.Tensor:
         """The tensor at ``place``; one object per place."""

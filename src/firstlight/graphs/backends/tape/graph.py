@@ -98,6 +98,7 @@ class TapeGraph:
         times: CaptureSeconds,
         scratch_bytes: int,
         fresh_bytes: int,
+        pinned_bytes: int = 0,
     ) -> None:
         self.label = label
         self.output = output
@@ -107,18 +108,32 @@ class TapeGraph:
         self.times = times
         self.scratch_bytes = scratch_bytes
         self._fresh_bytes = fresh_bytes
+        self._pinned_bytes = pinned_bytes
         self._calls = tuple(calls)
         self._regions = regions
 
     @property
     def bytes(self) -> int:
         """Memory allocated for this graph alone: its growth of the arena, and its constants."""
-        return self._fresh_bytes + sum(c.n_bytes for c in self.constants)
+        return sum(n_bytes for _, _, n_bytes in self.memory)
+
+    @property
+    def memory(self) -> tuple[tuple[str, str, int], ...]:
+        """(kind, piece, bytes) of :attr:`bytes`."""
+        constants = (("constant", c.origin, c.n_bytes) for c in self.constants)
+        scratch = ("scratch", self.label, self._fresh_bytes)
+        return (scratch, ("pinned output", self.label, self._pinned_bytes), *constants)
 
     @property
     def seconds(self) -> float:
         """Wall time of the capture."""
         return self.times.total
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of the capture by what they were spent on."""
+        times = self.times
+        return {"record": times.record, "plan": times.plan, "choosing forms": times.forms}
 
     @property
     def ops(self) -> int:
