@@ -109,10 +109,20 @@ class LLM:
     def stream_chat(
         self, messages: Conversation, sampling_params: SamplingParams | None = None
     ) -> Iterator[str | Completion]:
-        """Text as it becomes final, then the :class:`Completion`."""
+        """Text as it becomes final, then the :class:`Completion`.
+
+        Other calls may be made between two pieces; this request is then computed along with them.
+        """
         sequence = self.parts.admission.chat(messages, sampling_params or SamplingParams())
-        for delta in self.parts.engine.run([sequence]):
-            yield delta.text
+        sent = 0
+        # A step is for all requests that run: what it adds may belong to another one, and what the
+        # steps of other calls added to this one is still to be sent.
+        for _ in self.parts.engine.run([sequence]):
+            if new := sequence.detokenizer.text[sent:]:
+                sent += len(new)
+                yield new
+        if rest := sequence.detokenizer.text[sent:]:
+            yield rest
         yield _raise_if_failed(sequence)
 
     @overload

@@ -1,0 +1,60 @@
+"""Requests beside each other (case H32), through the Python API."""
+
+from __future__ import annotations
+
+import pytest
+
+from firstlight import LLM
+from firstlight.core.output import Completion
+from tests.cases.steps import assert_idle, assert_same, assert_sensitive, eager_llm, params
+from tests.conftest import TinyCheckpoint
+from tests.engine.engines import Part, tiny_llm, user
+from tests.pictures import picture
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: TinyCheckpoint) -> LLM:
+    return tiny_llm(tiny_checkpoint("qwen3_vl"))
+
+
+def crowd(seed: int) -> list[list[Part]]:
+    """Text only, one picture, three of different sizes; ``seed`` is that of one picture."""
+    sizes = [(32, 32), (64, 48), (96, 32)]
+    return [
+        ["What is it?"],
+        [picture(48, 32, seed=seed), "What is it?"],
+        [*(picture(*size, seed=i) for i, size in enumerate(sizes)), "Compare."],
+        ["Hello there, what colour is the square?"],
+    ]
+
+
+def test_requests_together_answer_as_alone_and_one_picture_changes_no_other_answer(
+    llm: LLM, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    """H32: nothing bleeds from one request into another, to the last bit."""
+    eager = eager_llm(tiny_checkpoint("qwen3_vl"))
+    one, other = (llm.chat([user(*parts) for parts in crowd(s)], params()) for s in (1, 2))
+    assert_sensitive(one[1], other[1])
+    for i, parts in enumerate(crowd(1)):
+        assert_same(one[i], eager.chat(user(*parts), params()))
+        if i != 1:
+            assert one[i].token_ids == other[i].token_ids
+            assert one[i].logprobs == other[i].logprobs
+
+
+def test_a_stream_gives_its_own_text_whatever_is_asked_between_its_pieces(llm: LLM) -> None:
+    """H32: a second stream and a whole chat run while the first stream waits."""
+    asked = [user(*parts) for parts in crowd(1)]
+    expected = [llm.chat(messages, params(16)).text for messages in asked]
+    first = llm.stream_chat(asked[0], params(16))
+    pieces = [next(first)]
+    second = llm.stream_chat(asked[1], params(16))
+    others = [next(second)]
+    assert llm.chat(asked[3], params(4)).text
+    others += list(second)
+    pieces += list(first)
+    for got, text in ((pieces, expected[0]), (others, expected[1])):
+        *parts, last = got
+        assert isinstance(last, Completion)
+        assert "".join(map(str, parts)) == last.text == text
+    assert_idle(llm)
