@@ -20,6 +20,7 @@ from firstlight.errors import ConfigError
 BUNDLED_MODEL = "firstlight-demo"
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BACKENDS = ("auto", "tape", "eager")
+PROOFS = ("off", "quick", "full")
 COSTS = ("measured", "free")
 _BUCKETS = "ascending ints from 1, as a list, as text like '64,128,256', or the path of a file"
 
@@ -165,6 +166,21 @@ class EngineConfig:
         "'auto', 'tape' or 'eager'",
         "How a body is captured and replayed. `auto` is `tape` on a CPU.",
         _is_one_of(*BACKENDS),
+    )
+    proof: str = _setting(
+        "quick",
+        "'off', 'quick' or 'full'",
+        "How much is proven of each graph before it serves: `quick` compares one rich batch with "
+        "eager execution and checks padding; `full` adds the edges of every bucket, requests run "
+        "alone, every input changed alone, and all graphs in shuffled order.",
+        _is_one_of(*PROOFS),
+    )
+    sanitize: bool = _setting(
+        False,
+        "True or False",
+        "Run every batch a second time under poison and collect what that finds: several times "
+        "slower, for debugging.",
+        _is_bool,
     )
     fuse: bool = _setting(
         True,

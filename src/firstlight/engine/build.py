@@ -13,13 +13,16 @@ from firstlight.demo import model_path
 from firstlight.engine.admission import Admission
 from firstlight.engine.engine import Engine
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
+from firstlight.engine.pool_memory import PoolMemory
 from firstlight.engine.runners import RunnerBuilder, limits_of
+from firstlight.engine.sanitizing import Sanitizer, SanitizingStep
 from firstlight.engine.scheduler import Scheduler
 from firstlight.engine.step import Step
 from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
+from firstlight.graphs.proof import ProofLevel, Prover
+from firstlight.graphs.sanitizer import Report
 from firstlight.memory import KVPool, LayerShape, PageAllocator
-from firstlight.models.adapter import Adapter
-from firstlight.models.fuse import FuseReport, fuse_decoder, fuse_patches
+from firstlight.models.fuse import FuseReport, fuse_model
 from firstlight.models.loading import LoadedModel, load_model
 from firstlight.models.registry import AdapterRegistry
 from firstlight.sampling import Sampler
@@ -35,6 +38,7 @@ class Parts:
     Attributes:
         fused: what was swapped for faster equals; None if fusing is off.
         captures: what capturing each phase gave.
+        findings: what the sanitizer has found so far; None if it is off.
     """
 
     config: EngineConfig
@@ -47,6 +51,7 @@ class Parts:
     admission: Admission
     engine: Engine
     fused: FuseReport | None
+    findings: Report | None
 
     @property
     def capture_seconds(self) -> float:
@@ -80,7 +85,7 @@ def build(
 ) -> Parts:
     """Memory, runners with captured graphs, and the loop around them."""
     adapter = model.adapter
-    fused = _fuse(adapter) if config.fuse else None
+    fused = fuse_model(adapter) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     memory = plan_memory(config, layers, adapter.dtype, model.max_context)
     pool = KVPool(
@@ -90,7 +95,12 @@ def build(
         dtype=adapter.dtype,
         device=adapter.device,
     )
+    sanitizer = Sanitizer(pool) if config.sanitize else None
     limits = limits_of(config, memory)
+    pages = PageAllocator(memory.n_pages)
+    prover = Prover(
+        adapter.contract, PoolMemory(pool, pages, memory), level=ProofLevel(config.proof)
+    )
     builder = RunnerBuilder(
         adapter.body(),
         adapter.contract,
@@ -99,6 +109,9 @@ def build(
         _owned(adapter.decoder, pool),
         dtype=adapter.dtype,
         config=config,
+        prover=prover,
+        one_row_per_request=fused is not None and fused.one_row_per_request,
+        sanitizer=sanitizer,
     )
     seqs = limits.max_num_seqs
     rows = Extent(limits.max_batch_tokens, seqs)
@@ -107,14 +120,21 @@ def build(
         Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
     }
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
-    pages = PageAllocator(memory.n_pages)
     scheduler = Scheduler(
         pages,
         page_size=memory.page_size,
         max_num_seqs=seqs,
         max_batch_tokens=limits.max_batch_tokens,
     )
-    step = Step(adapter, runners, Sampler(), page_size=memory.page_size, max_pages=memory.max_pages)
+    step_class = Step if sanitizer is None else SanitizingStep
+    step = step_class(
+        adapter,
+        runners,
+        Sampler(),
+        page_size=memory.page_size,
+        max_pages=memory.max_pages,
+        one_row_per_request=fused is not None and fused.one_row_per_request,
+    )
     stop_ids = frozenset(model.eos_token_ids)
     return Parts(
         config=config,
@@ -127,13 +147,8 @@ def build(
         admission=Admission(model, max_context=memory.max_context, seed=config.seed, clock=clock),
         engine=Engine(adapter, scheduler, step, stop_ids=stop_ids, clock=clock),
         fused=fused,
+        findings=None if sanitizer is None else sanitizer.report,
     )
-
-
-def _fuse(adapter: Adapter) -> FuseReport:
-    report = fuse_decoder(adapter.decoder, adapter.position_rank)
-    fuse_patches(adapter.model, report)
-    return report
 
 
 def _owned(decoder: torch.nn.Module, pool: KVPool) -> Ownership:

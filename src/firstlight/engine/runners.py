@@ -18,6 +18,7 @@ from firstlight.config import EngineConfig
 from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
 from firstlight.engine.memory_plan import MemoryPlan
+from firstlight.engine.sanitizing import Sanitizer
 from firstlight.graphs import (
     Arena,
     Body,
@@ -31,6 +32,7 @@ from firstlight.graphs import (
     GraphRunner,
     Ownership,
     PaddingIsFree,
+    ScratchArena,
     SlotRegistry,
     TapeBackend,
     body_inputs,
@@ -39,6 +41,8 @@ from firstlight.graphs import (
     phase_extent,
     request_ladder,
 )
+from firstlight.graphs.proof import Prover
+from firstlight.graphs.sanitizer import TrackedRegistry
 from firstlight.graphs.slots import ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS
 from firstlight.memory import SINK_PAGE, KVPool
 
@@ -81,6 +85,9 @@ class RunnerBuilder:
         *,
         dtype: torch.dtype,
         config: EngineConfig,
+        prover: Prover | None = None,
+        one_row_per_request: bool = False,
+        sanitizer: Sanitizer | None = None,
     ) -> None:
         self._body = body
         self._contract = contract
@@ -89,19 +96,23 @@ class RunnerBuilder:
         self._owned = owned
         self._dtype = dtype
         self._config = config
-        self._arena = Arena()
-        self._backend = _backend(config)
+        self._prover = prover
+        self._one_row_per_request = one_row_per_request
+        self._sanitizer = sanitizer
+        self._arena = Arena() if sanitizer is None else sanitizer.arena
+        self._backend = _backend(config, None if sanitizer is None else sanitizer.scratch)
         self._counter = DecisionCounter()
 
     def build(self, phase: Phase, sizes: tuple[int, ...], capacity: Extent) -> GraphRunner:
         """One phase's slots and buckets; nothing is captured yet."""
-        registry = SlotRegistry(capacity, self._arena)
+        plain = self._sanitizer is None
+        registry = (SlotRegistry if plain else TrackedRegistry)(capacity, self._arena)
         pages = self._memory.max_pages
         for spec in body_slots(self._contract, self._dtype, max_pages=pages):
             registry.register(spec)
         registry.allocate()
         buckets = BucketTable(sizes)
-        return GraphRunner(
+        return (GraphRunner if self._sanitizer is None else self._sanitizer.runner)(
             phase,
             registry=registry,
             buckets=buckets,
@@ -119,6 +130,8 @@ class RunnerBuilder:
             owned=self._owned,
             plan_dummy=self._dummy(phase, registry),
             counter=self._counter,
+            prover=self._prover,
+            one_row_per_request=self._one_row_per_request,
         )
 
     def _inputs(self, phase: Phase, registry: SlotRegistry) -> Callable[[int], BodyInputs]:
@@ -155,7 +168,7 @@ class RunnerBuilder:
         return plan
 
 
-def _backend(config: EngineConfig) -> CaptureBackend:
+def _backend(config: EngineConfig, scratch: ScratchArena | None) -> CaptureBackend:
     if config.backend == "eager":
         return EagerBackend()
-    return TapeBackend(kernels={attention_op(): attention_})
+    return TapeBackend(scratch, kernels={attention_op(): attention_})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,6 +15,7 @@ from firstlight.graphs.body import Body, BodyInputs
 from firstlight.graphs.bucket import BucketState, BucketTable
 from firstlight.graphs.decision import Decider, DecisionCounter
 from firstlight.graphs.ownership import Ownership
+from firstlight.graphs.proof import BucketProof, ProofLevel, ProofReport, Prover, Subject
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.slot import Extent
 from firstlight.graphs.slots import EMBEDS, phase_extent
@@ -24,13 +25,18 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class BucketReport:
-    """What one bucket took: bytes of its own, seconds of capture, calls of a replay."""
+    """What one bucket took: bytes of its own, seconds of capture, calls of a replay.
+
+    Attributes:
+        proof: what the proof of the bucket found, with its own seconds; None if none was made.
+    """
 
     bucket: int
     bytes: int
     seconds: float
     ops: int
     pieces: tuple[Piece, ...]
+    proof: BucketProof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,12 @@ class CaptureReport:
     stopped: str | None = None
 
     @property
+    def proof(self) -> ProofReport | None:
+        """The proofs made on the way; None if there were none."""
+        proofs = tuple(report.proof for report in self.buckets if report.proof is not None)
+        return ProofReport(proofs[0].level, proofs) if proofs else None
+
+    @property
     def bytes(self) -> int:
         """Memory that the graphs took together, beside the slots."""
         return sum(report.bytes for report in self.buckets)
@@ -74,6 +86,9 @@ class GraphRunner:
         plan_dummy: writes attention metadata for a legal batch of that many rows before a capture;
             without it every row points at the sink and belongs to no request.
         counter: counts the batches run.
+        prover: proves each bucket after its capture; one that fails is quarantined. None or level
+            ``OFF`` admits every bucket that could be captured.
+        one_row_per_request: the body gives the last row of each request, not a row per token.
     """
 
     def __init__(
@@ -89,6 +104,8 @@ class GraphRunner:
         owned: Ownership,
         plan_dummy: Callable[[int], None] | None = None,
         counter: DecisionCounter | None = None,
+        prover: Prover | None = None,
+        one_row_per_request: bool = False,
     ) -> None:
         if buckets.largest > registry.capacity.tokens:
             raise SlotError(
@@ -104,6 +121,8 @@ class GraphRunner:
         self._inputs = inputs
         self._owned = owned
         self._plan_dummy = plan_dummy
+        self._prover = prover
+        self._one_row_per_request = one_row_per_request
         self._graphs: dict[int, Graph] = {}
         registry.own(owned)
 
@@ -144,11 +163,13 @@ class GraphRunner:
                 self.buckets.mark(bucket, BucketState.FAILED, stopped)
         if progress is not None:
             progress(len(waiting), len(waiting), 0)
+        proofs = self._prove_order(self._prover, [r.proof for r in reports if r.proof is not None])
+        reports = [replace(r, proof=proofs.get(r.bucket)) for r in reports]
         seconds = time.perf_counter() - started
         return CaptureReport(tuple(reports), tuple(failures), seconds, stopped)
 
     def capture(self, bucket: int) -> BucketReport:
-        """Capture one bucket and admit it.
+        """Capture one bucket, prove it, and admit it or quarantine it.
 
         Raises:
             CaptureError: the body cannot be captured; the bucket is marked as failed.
@@ -163,9 +184,69 @@ class GraphRunner:
             self.buckets.mark(bucket, BucketState.FAILED, str(error))
             raise
         self._graphs[bucket] = graph
-        self.buckets.mark(bucket, BucketState.READY)
+        proof = self._admit(bucket, self._prover)
         ops = sum(piece.ops for piece in graph.pieces)
-        return BucketReport(bucket, graph.bytes, graph.seconds, ops, graph.pieces)
+        return BucketReport(bucket, graph.bytes, graph.seconds, ops, graph.pieces, proof)
+
+    def prove(
+        self, prover: Prover, progress: Callable[[int, int, int], None] | None = None
+    ) -> ProofReport:
+        """Prove every captured bucket, largest first; the verdicts replace earlier ones.
+
+        Args:
+            progress: as for :meth:`capture_all`.
+        """
+        captured = sorted(self._graphs, reverse=True)
+        proofs: list[BucketProof] = []
+        for done, bucket in enumerate(captured):
+            if progress is not None:
+                progress(done, len(captured), bucket)
+            proof = self._admit(bucket, prover)
+            if proof is not None:
+                proofs.append(proof)
+        if progress is not None:
+            progress(len(captured), len(captured), 0)
+        return ProofReport(prover.level, tuple(self._prove_order(prover, proofs).values()))
+
+    def subject(self, bucket: int) -> Subject:
+        """A captured bucket as proofs see it; KeyError if it is not captured."""
+        sizes = self.buckets.sizes
+        index = sizes.index(bucket)
+        return Subject(
+            self.phase,
+            bucket,
+            previous=sizes[index - 1] if index else 0,
+            registry=self.registry,
+            inputs=self._inputs,
+            body=self._body,
+            replay=self._graphs[bucket].replay,
+            one_row_per_request=self._one_row_per_request,
+        )
+
+    def _admit(self, bucket: int, prover: Prover | None) -> BucketProof | None:
+        """Nothing is ready before it is proven, where proofs are wanted."""
+        if prover is None or prover.level is ProofLevel.OFF:
+            self.buckets.mark(bucket, BucketState.READY)
+            return None
+        proof = prover.prove(self.subject(bucket), declarations=bucket == self.buckets.sizes[0])
+        if proof.passed:
+            self.buckets.mark(bucket, BucketState.READY)
+        else:
+            self.quarantine(bucket, proof.summary)
+        return proof
+
+    def _prove_order(
+        self, prover: Prover | None, proofs: list[BucketProof]
+    ) -> dict[int, BucketProof]:
+        """At the full level, what graphs do to each other once all are captured."""
+        found = {proof.bucket: proof for proof in proofs}
+        if prover is None or prover.level is not ProofLevel.FULL:
+            return found
+        passed = [self.subject(proof.bucket) for proof in proofs if proof.passed]
+        for bucket, finding in prover.prove_order(passed).items():
+            found[bucket] = replace(found[bucket], findings=(finding,))
+            self.quarantine(bucket, found[bucket].summary)
+        return found
 
     def quarantine(self, bucket: int, why: str) -> None:
         """Take a captured bucket out of use; its memory stays, since addresses may be shared."""

@@ -1,0 +1,215 @@
+"""Runs one bucket on given contents, by replay or eager, with the state before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from firstlight.core.reason import Phase
+from firstlight.graphs.body import Body, BodyInputs
+from firstlight.graphs.proof.cases import GUARDS, Case, Limits
+from firstlight.graphs.proof.contents import Batch, Contents, state_values
+from firstlight.graphs.proof.memory import Placed, ProofMemory
+from firstlight.graphs.registry import SlotRegistry
+from firstlight.graphs.slot import Extent
+from firstlight.graphs.slots import EMBEDS, POSITIONS, phase_extent
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One captured bucket and what it was captured from.
+
+    Attributes:
+        one_row_per_request: the body gives the last row of each request, not a row per token.
+        previous: the next smaller bucket, 0 if there is none.
+        inputs: the body's arguments for a number of padded rows, views of the slots.
+        replay: runs the captured graph on what the slots hold.
+    """
+
+    phase: Phase
+    bucket: int
+    previous: int
+    registry: SlotRegistry
+    inputs: Callable[[int], BodyInputs]
+    body: Body
+    replay: Callable[[], Tensor]
+    one_row_per_request: bool = False
+
+    def outputs(self, batch: Batch) -> list[tuple[int, int]]:
+        """The output rows ``[first, end)`` of each request of a batch."""
+        found, first = [], 0
+        for request in batch.requests:
+            n = 1 if self.one_row_per_request else len(request)
+            found.append((first, first + n))
+            first += n
+        return found
+
+    def limits(self, memory: ProofMemory) -> Limits:
+        """What a batch of this bucket may be, with the memory that is free now."""
+        return Limits(
+            self.phase,
+            self.bucket,
+            self.previous,
+            max_requests=self.registry.capacity.requests,
+            max_context=memory.max_context,
+            unit_tokens=memory.unit_tokens,
+            free_units=memory.free_units,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run left: live output rows, and the watched units of every state tensor."""
+
+    hidden: Tensor
+    state: Mapping[str, Tensor]
+
+
+@dataclass(slots=True)
+class Bench:
+    """Slots, memory and graph of one bucket, put back as they were at the end.
+
+    Lends units of the memory, watches them and the sink, and fills them with random contents before
+    every run, so that no run sees what another left. Use as a context manager.
+    """
+
+    subject: Subject
+    memory: ProofMemory
+    contents: Contents
+    seed: int
+    units: list[int] = field(default_factory=list)
+    before: dict[str, Tensor] = field(default_factory=dict)
+    _found: dict[str, Tensor] = field(default_factory=dict)
+    _state: Mapping[str, Tensor] = field(default_factory=dict)
+    _watched: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def __enter__(self) -> Self:
+        self._state = self.memory.state()
+        return self
+
+    def lend(self, n: int) -> None:
+        """Take ``n`` units, guards included, for all batches to come."""
+        self.units = list(self.memory.lend(n))
+        sink = [] if self.memory.sink is None else [self.memory.sink]
+        if not self._state:
+            return
+        device = next(iter(self._state.values())).device
+        self._watched = torch.tensor([*sink, *self.units], device=device)
+        self._found = {k: t.index_select(0, self._watched) for k, t in self._state.items()}
+        generator = torch.Generator().manual_seed(self.seed)
+        self.before = state_values(self._state, self._watched, generator)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.restore(self._found)
+        self.memory.give_back(self.units)
+        self.units = []
+        registry = self.subject.registry
+        registry.neutralise(registry.capacity)
+
+    # -- places -------------------------------------------------------------------------------
+
+    @property
+    def watched(self) -> list[int]:
+        """The unit behind each row of a state snapshot: the sink, if any, then the loan."""
+        values: list[int] = self._watched.tolist()
+        return values
+
+    @property
+    def guards(self) -> tuple[int, int]:
+        """Units of the loan that no request gets: its first and its last."""
+        return self.units[0], self.units[-1]
+
+    def place(self, case: Case, turn: int = 0) -> tuple[Placed, ...]:
+        """Units for the requests of a case; another ``turn`` gives other places."""
+        room = self.units[GUARDS // 2 : len(self.units) - GUARDS // 2]
+        if case.scattered or turn:
+            generator = torch.Generator().manual_seed(self.seed + turn)
+            room = [room[i] for i in torch.randperm(len(room), generator=generator).tolist()]
+        placed = []
+        for start, end in case.requests:
+            n = -(-end // self.memory.unit_tokens)
+            placed.append(Placed(tuple(room[:n]), start, end))
+            room = room[n:]
+        return tuple(placed)
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    def load(self, batch: Batch, rows: int) -> None:
+        """Write a batch into the slots as the serving path does, padded to ``rows``."""
+        self.fill(batch, rows)
+        self.subject.registry.write(EMBEDS, batch.rows, 0)
+
+    def fill(self, batch: Batch, rows: int) -> None:
+        """Everything but the rows."""
+        values = {**self.memory.values(batch.requests), **batch.planes, POSITIONS: batch.positions}
+        self.subject.registry.fill(values, batch.live, self.extent(rows))
+
+    def extent(self, rows: int) -> Extent:
+        """The padded extent of ``rows``."""
+        return phase_extent(self.subject.phase, rows, self.subject.registry.capacity)
+
+    def replay(
+        self, batch: Batch, state: Mapping[str, Tensor] | None = None, *, loaded: bool = False
+    ) -> Outcome:
+        """The captured graph on ``batch``, over ``state`` or the random contents.
+
+        Args:
+            loaded: the slots hold the batch already, perhaps with something changed.
+        """
+        if not loaded:
+            self.load(batch, self.subject.bucket)
+        return self._run(self.subject.replay, batch, state)
+
+    def eager(
+        self, batch: Batch, state: Mapping[str, Tensor] | None = None, *, rows: int | None = None
+    ) -> Outcome:
+        """The body on ``batch``, at the bucket's shape or padded to ``rows``."""
+        rows = self.subject.bucket if rows is None else rows
+        self.load(batch, rows)
+
+        def run() -> Tensor:
+            with torch.no_grad():
+                return self.subject.body(self.subject.inputs(rows))
+
+        return self._run(run, batch, state)
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Write watched units."""
+        for name, held in state.items():
+            self._state[name].index_copy_(0, self._watched, held)
+
+    def checksum(self) -> dict[str, int]:
+        """A sum over all bytes of the state that is not watched."""
+        return {
+            name: int(_bits(tensor).sum(dtype=torch.int64))
+            - int(_bits(tensor.index_select(0, self._watched)).sum(dtype=torch.int64))
+            for name, tensor in self._state.items()
+        }
+
+    def _run(
+        self, run: Callable[[], Tensor], batch: Batch, state: Mapping[str, Tensor] | None
+    ) -> Outcome:
+        self.restore(self.before if state is None else state)
+        hidden = run()[: self.subject.outputs(batch)[-1][1]].clone()
+        after = {k: t.index_select(0, self._watched) for k, t in self._state.items()}
+        return Outcome(hidden, after)
+
+    def rows_of(self, units: Sequence[int]) -> list[int]:
+        """Rows of a state snapshot that hold these units."""
+        places = {unit: row for row, unit in enumerate(self.watched)}
+        return [places[unit] for unit in units]
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.contiguous().view(widths[tensor.dtype.itemsize])

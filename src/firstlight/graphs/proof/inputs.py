@@ -1,0 +1,151 @@
+"""Every input of a batch, changed alone: what is live must show, what is padding must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from firstlight.graphs.proof.bench import Bench, Outcome
+from firstlight.graphs.proof.cases import Case
+from firstlight.graphs.proof.compare import difference, scale_of
+from firstlight.graphs.proof.contents import Batch
+from firstlight.graphs.proof.equality import compare_state, prefix_units
+from firstlight.graphs.proof.memory import Placed
+from firstlight.graphs.proof.report import Finding
+from firstlight.graphs.slot import Axis
+from firstlight.graphs.slots import EMBEDS, POSITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One input that differs from a base batch; all else is equal."""
+
+    what: str
+    batch: Batch
+    state: Mapping[str, Tensor] | None = None
+
+
+def changes(bench: Bench, case: Case, base: Batch) -> Iterator[Change]:
+    """Each segment, plane, position row, the cached prefix, the places, the context."""
+    generator = torch.Generator().manual_seed(bench.seed + 1)
+    yield from _row_changes(bench, base, generator)
+    if not bench.before:
+        return
+    cached = [u for request in base.requests for u in prefix_units(bench, request)]
+    if cached:
+        state = {name: held.clone() for name, held in bench.before.items()}
+        at = torch.tensor(bench.rows_of(cached))
+        for held in state.values():
+            if held.dtype.is_floating_point:
+                held[at] = torch.randn(held[at].shape, generator=generator).to(held)
+        yield Change("contents of the cached prefix", base, state)
+        shorter = tuple(_shorter(request) for request in base.requests)
+        yield Change("context length", replace(base, requests=shorter))
+    moved = bench.place(case, turn=1)
+    if cached and any(a.units != b.units for a, b in zip(moved, base.requests, strict=True)):
+        yield Change("place in memory", replace(base, requests=moved))
+
+
+def _row_changes(bench: Bench, base: Batch, generator: torch.Generator) -> Iterator[Change]:
+    contents, n = bench.contents, base.live.tokens
+    for segment in contents.contract.segments:
+        rows = base.rows.clone()
+        rows[:, segment.start : segment.end] = contents.values((n, segment.width), generator)
+        yield Change(f"segment {segment.name}", replace(base, rows=rows))
+    for name, value in base.planes.items():
+        if value is not None:
+            other = {**base.planes, name: contents.other_plane(name, value, generator)}
+            yield Change(f"plane {name}", replace(base, planes=other))
+    rank = base.positions.shape[0]
+    for row in range(rank):
+        positions = base.positions.clone()
+        positions[row] = contents.position_row(n, generator)
+        what = "positions" if rank == 1 else f"positions, row {row} of {rank}"
+        yield Change(what, replace(base, positions=positions))
+
+
+def _shorter(request: Placed) -> Placed:
+    """The same rows with one token less before them."""
+    return replace(request, start=max(request.start - 1, 0), end=request.end - (request.start > 0))
+
+
+def is_read(base: Outcome, changed: Outcome) -> bool:
+    """Whether the outputs of two runs differ at all."""
+    return difference(changed.hidden, base.hidden) is not None
+
+
+Poison = Callable[[Bench, Batch], None]
+
+
+def poisons(bench: Bench, batch: Batch) -> dict[str, Poison]:
+    """What may be changed in loaded slots without any effect, by name."""
+    found: dict[str, Poison] = {"rows beyond the bucket": poison_beyond}
+    if batch.live.tokens < bench.subject.bucket:
+        found["padding rows"] = poison_padding
+    return found
+
+
+def poison_padding(bench: Bench, batch: Batch) -> None:
+    """Other data in the rows between the batch and the bucket; where they write stays the sink."""
+    registry, n = bench.subject.registry, batch.live.tokens
+    names = [EMBEDS, POSITIONS, *(plane.name for plane in bench.contents.contract.planes)]
+    for name in names:
+        dim = registry.spec(name).dim
+        _scribble(registry.buffer(name).narrow(dim, n, bench.subject.bucket - n), bench, name)
+
+
+def poison_beyond(bench: Bench, batch: Batch) -> None:
+    """Other data in every slot behind the bucket's last row."""
+    registry = bench.subject.registry
+    padded = bench.extent(bench.subject.bucket)
+    for name in registry.names:
+        spec = registry.spec(name)
+        if spec.axis is Axis.NONE:
+            continue
+        buf, end = registry.buffer(name), padded.on(spec.axis)
+        _scribble(buf.narrow(spec.dim, end, buf.shape[spec.dim] - end), bench, name)
+
+
+def leave_stale(bench: Bench) -> None:
+    """Other data in all rows of every slot, as an earlier and longer batch leaves it."""
+    registry = bench.subject.registry
+    for name in registry.names:
+        _scribble(registry.buffer(name), bench, name)
+
+
+def _scribble(rows: Tensor, bench: Bench, name: str) -> None:
+    """Something else than what is neutral, and legal: an index of 1 exists, and is not the sink."""
+    neutral = bench.subject.registry.spec(name).neutral
+    rows.fill_(neutral + 1.25 if rows.dtype.is_floating_point else 1)
+
+
+def check_padding(
+    bench: Bench, batch: Batch, base: Outcome, case: str, tolerance: float, *, together: bool
+) -> list[Finding]:
+    """Live rows and state must not react to padding.
+
+    Args:
+        tolerance: in units of the largest output, or the largest value of a state tensor.
+        together: change all of it at once, and ask what it was only if something reacts.
+    """
+    found = poisons(bench, batch)
+
+    def reacts(given: list[Poison], name: str) -> list[Finding]:
+        bench.load(batch, bench.subject.bucket)
+        for poison in given:
+            poison(bench, batch)
+        run = bench.replay(batch, loaded=True)
+        compared = f"replays before and after a change of {name}"
+        gap = difference(run.hidden, base.hidden, tolerance * scale_of(base.hidden))
+        if gap is not None:
+            where = f"output row {gap.first} is the first of {gap.rows} live rows to change"
+            return [Finding(case, compared, where, gap.size)]
+        scale = max((scale_of(values) for values in base.state.values()), default=0.0)
+        return compare_state(bench, batch, run.state, base.state, case, compared, tolerance * scale)
+
+    if together and not reacts(list(found.values()), "padding"):
+        return []
+    return [finding for name, poison in found.items() for finding in reacts([poison], name)]

@@ -1,0 +1,114 @@
+"""What a proof found: per bucket, and for a whole runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ProofLevel(StrEnum):
+    """How much is proven of each bucket before it is admitted.
+
+    ``QUICK``: one batch (two requests, a cached prefix, scattered units, cut media spans, padding).
+    Up to 64 rows its replay must equal an eager run at the same shape bit for bit, and padding must
+    not matter; beyond, where such a run costs as much as the capture, windows of its rows are
+    computed again (:mod:`firstlight.graphs.proof.sampled`). The smallest bucket also shows that the
+    model reads each input it declares.
+
+    ``FULL``: every case of :mod:`firstlight.graphs.proof.cases` on every bucket, bit for bit, each
+    compared with its requests run alone too; every input changed alone; one request in two chunks;
+    all buckets replayed in shuffled order.
+    """
+
+    OFF = "off"
+    QUICK = "quick"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        case: the batch that showed it.
+        compared: the two things that should have been equal, or different.
+        where: first differing row, segment, plane, position row or state unit.
+        size: the largest absolute difference.
+    """
+
+    case: str
+    compared: str
+    where: str
+    size: float = 0.0
+
+    def __str__(self) -> str:
+        size = f", by up to {self.size:.3g}" if self.size else ""
+        return f"{self.compared}: {self.where}{size} (case: {self.case})"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketProof:
+    """The proof of one bucket.
+
+    Attributes:
+        cases: batches that were compared.
+        worst: the largest difference between a replay and eager at the same shape; 0 on a CPU.
+        worst_alone: the largest difference between a replay and its requests run alone, in units
+            of the largest output; None if that was not compared.
+        findings: why the bucket must not serve; empty if it passed.
+        unread: declared inputs that the model's own eager run does not react to.
+    """
+
+    bucket: int
+    level: ProofLevel
+    cases: int
+    worst: float
+    worst_alone: float | None
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+    unread: tuple[Finding, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the bucket may serve."""
+        return not self.findings
+
+    @property
+    def summary(self) -> str:
+        """One sentence: the first finding, and how many more there are."""
+        if self.passed:
+            return f"{self.cases} cases passed"
+        more = len(self.findings) - 1
+        return str(self.findings[0]) + (f"; and {more} more" if more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProofReport:
+    """The proofs of one phase's buckets, in the order in which they were made."""
+
+    level: ProofLevel
+    buckets: tuple[BucketProof, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all proofs."""
+        return sum(proof.seconds for proof in self.buckets)
+
+    @property
+    def failed(self) -> tuple[BucketProof, ...]:
+        """Proofs with a finding."""
+        return tuple(proof for proof in self.buckets if not proof.passed)
+
+    @property
+    def unread(self) -> tuple[Finding, ...]:
+        """Declared inputs without effect, each once."""
+        return unique(finding for proof in self.buckets for finding in proof.unread)
+
+
+def unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings without those that say the same of another bucket."""
+    first: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        first.setdefault((finding.compared, finding.where), finding)
+    return tuple(first.values())
