@@ -47,8 +47,13 @@ class Memory:
         self.k = [random(n, KV_HEADS) for n in lengths]
         self.v = [random(n, KV_HEADS) for n in lengths]
 
-    def step(self, parts: list[tuple[int, int, int]], padded: int, window: int = 0) -> Tensor:
-        """Compute positions [start, end) of the named requests in one batch of ``padded`` rows."""
+    def step(
+        self, parts: list[tuple[int, int, int]], padded: int, window: int = 0, *, last: bool = False
+    ) -> Tensor:
+        """Compute positions [start, end) of the named requests in one batch of ``padded`` rows.
+
+        With ``last`` only the last row of each request asks.
+        """
         values = attention_values(
             [RowsInMemory(self.pages[i], a, b) for i, a, b in parts],
             page_size=self.pool.page_size,
@@ -62,11 +67,12 @@ class Memory:
 
         locations = torch.zeros(padded, dtype=torch.int64)
         locations[: len(values["write_locations"])] = values["write_locations"]
-        out = torch.full((padded, HEADS, DIM), math.nan)
+        q = torch.stack([self.q[i][b - 1] for i, _, b in parts]) if last else rows(self.q)
+        out = torch.full((len(q), HEADS, DIM), math.nan)
         attention_op()(
-            *(rows(self.q), rows(self.k), rows(self.v)),
+            *(q, rows(self.k), rows(self.v)),
             *(self.pool.keys[0], self.pool.values[0], locations, values["page_table"]),
-            *(values["attention_rows"], out, DIM**-0.5, window),
+            *(values["attention_rows"], out, DIM**-0.5, window, last),
         )
         return out
 
@@ -97,6 +103,17 @@ def test_requests_of_one_batch_do_not_see_each_other(paging: str) -> None:
     torch.testing.assert_close(together[:20], torch.cat(want), atol=2e-6, rtol=1e-5)
     both = memory.step([(0, 10, 11), (1, 8, 9)], padded=2)
     torch.testing.assert_close(both, torch.stack([want[0][-1], want[1][-1]]), atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("paging", PAGINGS)
+@pytest.mark.parametrize("window", [0, 5])
+def test_the_last_rows_alone_equal_those_of_the_whole_batch(paging: str, window: int) -> None:
+    parts = [(0, 0, 11), (1, 3, 9)]
+    memory = Memory([11, 9], PAGINGS[paging], page_size=4)
+    memory.step([(1, 0, 3)], padded=4)
+    whole = memory.step(parts, padded=20, window=window)
+    last = memory.step(parts, padded=20, window=window, last=True)
+    torch.testing.assert_close(last, whole[[10, 16]], atol=2e-6, rtol=1e-5)
 
 
 def test_padding_rows_come_out_zero_and_write_only_to_the_sink() -> None:

@@ -7,12 +7,18 @@ import torch
 from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
 from torch import Tensor, nn
 
-from firstlight.models.fuse import PackedLinear, fuse_decoder
+from firstlight.models.fuse import FuseReport, PackedLinear, fuse_decoder, fuse_model
 from firstlight.models.fuse.linear import can_pack
 from firstlight.models.loading import LoadedModel, load_model
 from tests.conftest import TinyCheckpoint
 from tests.models.dense import compose, generate
 from tests.pictures import picture
+
+
+def fused(model: LoadedModel) -> FuseReport:
+    report = FuseReport()
+    fuse_decoder(model.adapter.decoder, model.adapter.position_rank, report)
+    return report
 
 
 def loaded(path: TinyCheckpoint, family: str, dtype: str = "float32") -> LoadedModel:
@@ -27,7 +33,7 @@ def test_every_attention_layer_is_fused_and_the_logits_stay(
     image = [] if family in TEXT_FAMILIES else [picture(48, 32, seed=1)]
     prompt = compose(model, [*image, "What is it?"])
     before, _ = generate(model, prompt, 4)
-    report = fuse_decoder(model.adapter.decoder, model.adapter.position_rank)
+    report = fused(model)
     after, _ = generate(model, prompt, 4)
     assert report.left == {}
     attention = [n for n in report.swapped if n.endswith("Attention")]
@@ -52,7 +58,7 @@ def test_a_norm_of_another_kind_leaves_its_layer_alone(tiny_checkpoint: TinyChec
     decoder = model.adapter.decoder
     first = decoder.layers[0].self_attn
     first.q_norm = OnePlusNorm(first.head_dim)
-    report = fuse_decoder(decoder, 1)
+    report = fused(model)
     assert decoder.layers[0].self_attn is first
     assert report.swapped["Qwen3Attention"] == model.adapter.num_layers - 1
     assert "outputs differ by" in report.left["Qwen3Attention"]
@@ -70,9 +76,10 @@ def test_a_layer_that_cannot_be_called_alone_stays_with_the_reason(
         def forward(self, x: Tensor, scale: Tensor) -> Tensor:
             return x * scale
 
-    decoder = loaded(tiny_checkpoint, "llama").adapter.decoder
+    model = loaded(tiny_checkpoint, "llama")
+    decoder = model.adapter.decoder
     decoder.layers[1].mlp = Odd(decoder.layers[1].mlp)
-    report = fuse_decoder(decoder, 1)
+    report = fused(model)
     assert isinstance(decoder.layers[1].mlp, Odd)
     assert "TypeError" in report.left["Odd"]
 
@@ -80,8 +87,9 @@ def test_a_layer_that_cannot_be_called_alone_stays_with_the_reason(
 def test_windows_are_taken_over_from_what_the_layer_asks_for(
     tiny_checkpoint: TinyCheckpoint,
 ) -> None:
-    decoder = loaded(tiny_checkpoint, "mistral").adapter.decoder
-    fuse_decoder(decoder, 1)
+    model = loaded(tiny_checkpoint, "mistral")
+    decoder = model.adapter.decoder
+    fused(model)
     assert [layer.self_attn.window for layer in decoder.layers] == [
         decoder.config.sliding_window
     ] * len(decoder.layers)
@@ -109,6 +117,29 @@ def test_bfloat16_layers_left_over_are_packed_with_the_same_bits(
     x = torch.randn(3, o_proj.in_features).bfloat16()
     with torch.no_grad():
         want = o_proj(x)
-        fuse_decoder(model.adapter.decoder, model.adapter.position_rank)
+        fused(model)
         got = model.adapter.decoder.layers[0].self_attn.out(x)
     assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES])
+def test_the_last_layer_is_computed_for_one_row_per_request(
+    family: str, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    report = fuse_model(loaded(tiny_checkpoint, family).adapter)
+    assert report.one_row_per_request
+    assert report.left == {}
+
+
+def test_a_stack_added_after_the_last_layer_keeps_that_layer_whole(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    model = loaded(tiny_checkpoint, "qwen3_vl")
+    decoder = model.adapter.decoder
+    stacks = len(model.adapter.contract.segments) - 1
+    del decoder.layers[stacks:]
+    last = decoder.layers[-1]
+    report = fuse_model(model.adapter)
+    assert not report.one_row_per_request
+    assert decoder.layers[-1] is last
+    assert any("the last one" in name for name in report.left)

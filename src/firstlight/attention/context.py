@@ -45,6 +45,44 @@ class PagedAttention:
         Returns:
             ``[T, heads, value_dim]``, zero on rows that belong to no request.
         """
+        return self._attend(layer_index, q, k, v, scale, window, last_only=False)
+
+    def attend_last(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """The same for the last row of each request alone: q is ``[B, heads, key_dim]``.
+
+        Returns:
+            ``[B, heads, value_dim]``, zero for request rows that are not in use.
+        """
+        return self._attend(layer_index, q, k, v, scale, window, last_only=True)
+
+    def last_rows(self) -> Tensor:
+        """int64 ``[B]``: the row of each request's last position; 0 for rows that are not in use.
+
+        Computed from the slot by operations that a graph records.
+        """
+        rows = self.attention_rows
+        return (rows[:, 0] + rows[:, 1] - 1).clamp(min=0)
+
+    def _attend(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        *,
+        last_only: bool,
+    ) -> Tensor:
         out = torch.empty(*q.shape[:2], v.shape[2], dtype=q.dtype, device=q.device)
         attention_op()(
             q,
@@ -58,5 +96,6 @@ class PagedAttention:
             out,
             scale,
             window or NO_WINDOW,
+            last_only,
         )
         return out

@@ -21,14 +21,16 @@ def attention_(
     out: Tensor,
     scale: float,
     window: int,
+    last_only: bool,
 ) -> None:
     """Store ``k``, ``v`` and write ``softmax(scale * q k^T) v`` over each request's context.
 
     Args:
-        q: ``[T, heads, key_dim]``. k, v: ``[T, kv_heads, key_dim | value_dim]``.
+        q: ``[T, heads, key_dim]``, or with ``last_only`` ``[B, ...]``: request i's last row is row
+            i. k, v: ``[T, kv_heads, key_dim | value_dim]``.
         k_pool, v_pool: ``[pages, page_size, kv_heads, dim]``; written at ``write_locations``.
         write_locations, page_table, attention_rows: see :mod:`firstlight.attention.metadata`.
-        out: ``[T, heads, value_dim]``; rows of no request become zero.
+        out: ``[T | B, heads, value_dim]``; rows of no request become zero.
         window: a query sees this many positions back, itself included; 0 is all of them.
     """
     k_flat = k_pool.view(-1, *k_pool.shape[2:])
@@ -40,6 +42,8 @@ def attention_(
     for i, (first, rows, context, run) in enumerate(attention_rows.tolist()):
         if rows == 0:
             break
+        if last_only:
+            first, rows = i, 1
         end = first + rows
         since = max(context - rows - window + 1, 0) if window else 0
         if run >= 0:

@@ -18,7 +18,7 @@ _LIBRARY: Any = torch.library.Library("firstlight", "DEF")  # type: ignore[no-un
 _LIBRARY.define(
     "attention(Tensor q, Tensor k, Tensor v, Tensor(a!) k_pool, Tensor(b!) v_pool, "
     "Tensor write_locations, Tensor page_table, Tensor attention_rows, Tensor(c!) out, "
-    "float scale, int window) -> ()"
+    "float scale, int window, bool last_only) -> ()"
 )
 _LIBRARY.impl("attention", attention_, "CPU")
 

@@ -28,7 +28,11 @@ class StepResult:
 
 
 class Step:
-    """Runs batches; collaborators are given, nothing is built here."""
+    """Runs batches; collaborators are given, nothing is built here.
+
+    Args:
+        one_row_per_request: whether the body returns the last row of each request, not all rows.
+    """
 
     def __init__(
         self,
@@ -38,12 +42,14 @@ class Step:
         *,
         page_size: int,
         max_pages: int,
+        one_row_per_request: bool,
     ) -> None:
         self._adapter = adapter
         self._runners = runners
         self._sampler = sampler
         self._page_size = page_size
         self._max_pages = max_pages
+        self._one_row_per_request = one_row_per_request
 
     @torch.inference_mode()
     def run(self, plan: BatchPlan[Sequence]) -> StepResult:
@@ -73,17 +79,19 @@ class Step:
         self, chunks: tuple[Chunk[Sequence], ...], hidden: Tensor
     ) -> tuple[tuple[Sequence, Sampled], ...]:
         """Only rows whose token is wanted go through the LM head."""
-        ends = np.cumsum([len(chunk) for chunk in chunks])
+        ends = np.cumsum([len(chunk) for chunk in chunks]) - 1
+        rows = range(len(chunks)) if self._one_row_per_request else ends.tolist()
         wanted = [
-            (chunk.request, int(end) - 1)
-            for chunk, end in zip(chunks, ends, strict=True)
+            (chunk.request, row)
+            for chunk, row in zip(chunks, rows, strict=True)
             if chunk.end == chunk.request.length
         ]
         if not wanted:
             return ()
-        rows = [row for _, row in wanted]
-        picked = hidden if len(rows) == hidden.shape[0] else hidden[rows]
+        picked = [row for _, row in wanted]
+        whole = len(picked) == hidden.shape[0]
         sampled = self._sampler.sample(
-            self._adapter.logits(picked), [sequence.sampling for sequence, _ in wanted]
+            self._adapter.logits(hidden if whole else hidden[picked]),
+            [sequence.sampling for sequence, _ in wanted],
         )
         return tuple((s, t) for (s, _), t in zip(wanted, sampled, strict=True))

@@ -7,7 +7,7 @@ the body (which attention does each layer ask for?). Both use the code that serv
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,15 @@ def neutral_rows(adapter: Adapter, tokens: int, attention: object) -> _Rows:
         },
         attention=attention,
     )
+
+
+def random_rows(adapter: Adapter, tokens: int, attention: object) -> _Rows:
+    """The same with seeded random rows and positions that count on."""
+    neutral = neutral_rows(adapter, tokens, attention)
+    generator = torch.Generator().manual_seed(0)
+    embeds = torch.randn(neutral.embeds.shape, generator=generator).to(neutral.embeds)
+    positions = neutral.positions + torch.arange(3, 3 + tokens, device=adapter.device)
+    return replace(neutral, embeds=embeds, positions=positions)
 
 
 def _plane_dtype(dtype: PlaneDType, model: torch.dtype) -> torch.dtype:

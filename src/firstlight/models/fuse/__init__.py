@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from firstlight.models.fuse.decoder import FuseReport, fuse_decoder
+from firstlight.models.fuse.decoder import fuse_decoder
 from firstlight.models.fuse.linear import PackedLinear
+from firstlight.models.fuse.model import fuse_model
 from firstlight.models.fuse.patches import PatchLinear, fuse_patches
+from firstlight.models.fuse.report import FuseReport
+from firstlight.models.fuse.tail import fuse_tail
 
-__all__ = ["FuseReport", "PackedLinear", "PatchLinear", "fuse_decoder", "fuse_patches"]
+__all__ = [
+    "FuseReport",
+    "PackedLinear",
+    "PatchLinear",
+    "fuse_decoder",
+    "fuse_model",
+    "fuse_patches",
+    "fuse_tail",
+]

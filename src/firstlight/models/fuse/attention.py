@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,11 +30,7 @@ class FusedAttention(nn.Module):
         self.kv_heads = a.k_proj.out_features // self.head_dim
         self.qkv = PackedLinear([a.q_proj, a.k_proj, a.v_proj])
         self.out = PackedLinear([a.o_proj])
-        self.norm_weight: Tensor | None = None
-        if getattr(a, "q_norm", None) is not None:
-            self.eps = float(a.q_norm.variance_epsilon)
-            per_head = [a.q_norm.weight] * self.heads + [a.k_norm.weight] * self.kv_heads
-            self.norm_weight = torch.stack([w.detach() for w in per_head])
+        self.norm = HeadNorm.of(a, self.heads, self.kv_heads)
 
     @staticmethod
     def takes(attention: object) -> bool:
@@ -57,9 +54,7 @@ class FusedAttention(nn.Module):
         """``[1, T, hidden]`` to the same and None, as transformers' layers expect it."""
         qkv = self.qkv(hidden_states[0])
         rows, both = qkv.shape[0], (self.heads + self.kv_heads) * self.head_dim
-        qk = self._normed(qkv[:, :both].view(rows, -1, self.head_dim))
-        cos, sin = (t.transpose(0, 1) for t in position_embeddings)
-        qk = qk * cos + _rotate_half(qk) * sin
+        qk = rotate(self.norm(qkv[:, :both].view(rows, -1, self.head_dim)), position_embeddings)
         attended = kwargs[NAME].attend(
             self.layer_idx,
             qk[:, : self.heads],
@@ -70,14 +65,42 @@ class FusedAttention(nn.Module):
         )
         return self.out(attended.reshape(rows, -1))[None], None
 
-    def _normed(self, qk: Tensor) -> Tensor:
-        if self.norm_weight is None:
-            return qk
-        wide = qk.float()
+
+class HeadNorm(nn.Module):
+    """RMSNorm of each head with the head's own weight; without weights it passes heads through.
+
+    Zhang and Sennrich 2019, arXiv:1910.07467; per head as in Qwen3.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = torch.stack(list(weights)) if weights else None
+
+    @classmethod
+    def of(cls, attention: Any, heads: int, kv_heads: int) -> HeadNorm:
+        """For ``heads`` queries followed by ``kv_heads`` keys of a layer; either may be 0."""
+        if getattr(attention, "q_norm", None) is None:
+            return cls([], 0.0)
+        q, k = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
+        return cls([q] * heads + [k] * kv_heads, float(attention.q_norm.variance_epsilon))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[T, heads, head_dim]`` to the same."""
+        if self.weight is None:
+            return x
+        wide = x.float()
         inverse = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.norm_weight * (wide * inverse).to(qk.dtype)
+        return self.weight * (wide * inverse).to(x.dtype)
 
 
-def _rotate_half(x: Tensor) -> Tensor:
+def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary embedding (Su et al. 2021, arXiv:2104.09864) of ``[T, heads, head_dim]``.
+
+    Args:
+        rotary: cosines and sines ``[1, T, head_dim]``.
+    """
+    cos, sin = (t.transpose(0, 1) for t in rotary)
     half = x.shape[-1] // 2
-    return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin

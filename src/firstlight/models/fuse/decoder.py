@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,25 +13,14 @@ from firstlight.models.fuse.attention import FusedAttention
 from firstlight.models.fuse.linear import PackedLinear, can_pack
 from firstlight.models.fuse.mlp import FusedMLP
 from firstlight.models.fuse.parity import Rotary, attention_parity, heard, mlp_parity
+from firstlight.models.fuse.report import FuseReport
 
 _Candidate = tuple[nn.Module, str | None]
 """A replacement, and what its parity check found wrong."""
 
 
-@dataclass(slots=True)
-class FuseReport:
-    """What was swapped, by class name, and what was left as it is, with the reason."""
-
-    swapped: dict[str, int] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
-
-    def count(self, name: str) -> None:
-        """One more module of this class was swapped."""
-        self.swapped[name] = self.swapped.get(name, 0) + 1
-
-
 @torch.no_grad()
-def fuse_decoder(decoder: Any, position_rank: int) -> FuseReport:
+def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport) -> None:
     """Swap attention layers, gated MLPs and linear layers of ``decoder`` in place.
 
     A module is replaced only after it and its replacement gave equal outputs on random input; what
@@ -41,8 +29,8 @@ def fuse_decoder(decoder: Any, position_rank: int) -> FuseReport:
     Args:
         decoder: transformers' decoder with ``layers``; without, nothing is done.
         position_rank: rows of its rope positions.
+        report: gets what was swapped and what was not.
     """
-    report = FuseReport()
     hidden_size = decoder.config.hidden_size
     rotary = _rotary(decoder, position_rank, hidden_size)
     for layer in getattr(decoder, "layers", ()):
@@ -54,7 +42,6 @@ def fuse_decoder(decoder: Any, position_rank: int) -> FuseReport:
         if FusedMLP.takes(mlp):
             _swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size), report)
         _pack_linears(layer, report)
-    return report
 
 
 def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary) -> _Candidate:

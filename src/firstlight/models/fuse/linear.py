@@ -8,13 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+# A second layout costs the layer's memory again: up to 4 MiB a layer it is kept.
+_BOTH_LAYOUTS = 1 << 20
+# Rows from which the reordered float32 weight wins (measured at 256 to 2,048 columns).
+_ROWS_PACKED = 4
+
 
 class PackedLinear(nn.Module):
     """One or several linear layers of the same input as a single multiplication.
 
     In bfloat16 on a CPU the weight is reordered for oneDNN once instead of at each call, with the
-    same bits as a result (a call took 0.55-0.9x of ``F.linear`` at 1 to 256 rows). Elsewhere it
-    stays a plain matrix.
+    same bits as a result (a call took 0.55-0.9x of ``F.linear`` at 1 to 256 rows). In float32 the
+    reordered weight wins from a few rows on (0.6-0.95x) and loses at one, so small layers keep both
+    layouts. Elsewhere the weight stays a plain matrix.
     """
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
@@ -23,27 +29,43 @@ class PackedLinear(nn.Module):
         self.in_features = layers[0].in_features
         weight = torch.cat([layer.weight.detach() for layer in layers])
         self.bias = _joined_bias(layers)
-        self.packed = can_pack(weight)
-        # Not a parameter: an opaque layout has no storage that a state dict could save.
-        self.weight: Tensor = (
-            torch.ops.mkldnn._reorder_linear_weight(weight, None) if self.packed else weight
-        )
+        # Not parameters: an opaque layout has no storage that a state dict could save.
+        self.packed: Tensor | None = None
+        self.weight: Tensor | None = weight
+        self._rows_packed = 1
+        if can_pack(weight):
+            self.packed, self.weight = _packed(weight), None
+        elif weight.dtype is torch.float32 and weight.numel() <= _BOTH_LAYOUTS and _onednn(weight):
+            self.packed, self._rows_packed = _packed(weight), _ROWS_PACKED
 
     def forward(self, x: Tensor) -> Tensor:
         """``[..., in_features]`` to ``[..., out_features]``, the layers' columns in order."""
-        if not self.packed:
-            return linear(x, self.weight, self.bias)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return y
+        rows = x.numel() // self.in_features
+        if self.packed is not None and rows >= self._rows_packed:
+            y: Tensor = torch.ops.mkldnn._linear_pointwise(
+                x, self.packed, self.bias, "none", [], ""
+            )
+            return y
+        assert self.weight is not None
+        return linear(x, self.weight, self.bias)
+
+
+def _packed(weight: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+    return packed
+
+
+def _onednn(weight: Tensor) -> bool:
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return weight.device.type == "cpu" and bool(available)
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN takes a prepacked weight of this type here."""
+    """Whether oneDNN takes a prepacked bfloat16 weight here."""
     return (
-        weight.device.type == "cpu"
-        and weight.dtype is torch.bfloat16
-        and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        weight.dtype is torch.bfloat16
+        and _onednn(weight)
+        and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +15,16 @@ _ROWS = 5
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
-class _Recorder:
-    """Stands for paged attention: mixes its inputs so that each of them shows in the output."""
+class Recorder:
+    """Stands for paged attention: mixes its inputs so that each of them shows in the output.
 
-    def __init__(self) -> None:
+    Args:
+        last: the last row of each request of the batch that it plays.
+    """
+
+    def __init__(self, last: Sequence[int] = ()) -> None:
         self.calls: list[tuple[int, float, int | None]] = []
+        self._last = list(last)
 
     def attend(
         self,
@@ -31,11 +36,35 @@ class _Recorder:
         scale: float,
         window: int | None,
     ) -> Tensor:
+        """A result for every row."""
         self.calls.append((layer_index, scale, window))
-        groups = q.shape[1] // k.shape[1]
-        keys = k.roll(1, dims=1).repeat_interleave(groups, 1)
-        values = v.roll(1, dims=0).repeat_interleave(groups, 1)
+        keys, values = _mixed(q, k, v)
         return (q * keys + values).contiguous()
+
+    def attend_last(
+        self,
+        layer_index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        """The same result for the last rows alone, whose queries these are."""
+        self.calls.append((layer_index, scale, window))
+        keys, values = _mixed(q, k, v)
+        return (q * keys[self._last] + values[self._last]).contiguous()
+
+    def last_rows(self) -> Tensor:
+        """int64 ``[B]``."""
+        return torch.tensor(self._last)
+
+
+def _mixed(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    groups = q.shape[1] // k.shape[1]
+    keys = k.roll(1, dims=1).repeat_interleave(groups, 1)
+    return keys, v.roll(1, dims=0).repeat_interleave(groups, 1)
 
 
 def mlp_parity(old: nn.Module, new: nn.Module, hidden_size: int) -> str | None:
@@ -50,7 +79,7 @@ Rotary = tuple[Tensor, Tensor]
 
 def heard(attention: nn.Module, hidden_size: int, rotary: Rotary) -> tuple[float, int | None]:
     """The scale and the window that a layer asks attention for, by listening to one call."""
-    recorder = _Recorder()
+    recorder = Recorder()
     _call(attention, _input(attention, hidden_size, rotary), rotary, recorder)
     (_, scale, window), *_ = recorder.calls
     return scale, window
@@ -61,7 +90,7 @@ def attention_parity(
 ) -> str | None:
     """None if equal in output and in what is asked of attention, else what differs."""
     x = _input(old, hidden_size, rotary)
-    ours, theirs = _Recorder(), _Recorder()
+    ours, theirs = Recorder(), Recorder()
     found = compare(lambda: _call(old, x, rotary, theirs), lambda: _call(new, x, rotary, ours))
     if found is None and theirs.calls != ours.calls:
         return f"it asks attention for {theirs.calls}, not {ours.calls}"
@@ -72,7 +101,7 @@ def _input(module: nn.Module, hidden_size: int, rotary: Rotary) -> Tensor:
     return _random(module, 1, rotary[0].shape[-2], hidden_size)
 
 
-def _call(module: nn.Module, x: Tensor, rotary: Rotary, recorder: _Recorder) -> Tensor:
+def _call(module: nn.Module, x: Tensor, rotary: Rotary, recorder: Recorder) -> Tensor:
     context: dict[str, Any] = {NAME: recorder}
     out: Tensor = module(
         hidden_states=x, position_embeddings=rotary, attention_mask=None, **context

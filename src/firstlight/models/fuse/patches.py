@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv3d, linear
 
-from firstlight.models.fuse.decoder import FuseReport
 from firstlight.models.fuse.parity import compare
+from firstlight.models.fuse.report import FuseReport
 
 _PATCHES = 5
 

@@ -1,0 +1,135 @@
+"""The last decoder layer, computed only where somebody reads its output.
+
+Of a prefill only the last position of each request goes to the LM head. The last layer must store
+keys and values of every row, but its queries, its output projection and its MLP are needed for
+those positions alone: a prefill of L layers costs about L - 1 and a third. Nothing is approximated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from firstlight.models.adapter import Adapter
+from firstlight.models.attention_hook import NAME
+from firstlight.models.fuse.attention import FusedAttention, HeadNorm, rotate
+from firstlight.models.fuse.linear import PackedLinear
+from firstlight.models.fuse.mlp import FusedMLP
+from firstlight.models.fuse.parity import Recorder, compare
+from firstlight.models.fuse.report import FuseReport
+from firstlight.models.probe import random_rows
+
+
+class TailAttention(nn.Module):
+    """Attention whose queries are the last row of each request."""
+
+    def __init__(self, attention: Any, *, scale: float, window: int | None) -> None:
+        super().__init__()
+        a = attention
+        self.scale = scale
+        self.window = window
+        self.layer_idx = int(a.layer_idx)
+        self.head_dim = int(a.head_dim)
+        self.heads = a.q_proj.out_features // self.head_dim
+        self.kv_heads = a.k_proj.out_features // self.head_dim
+        self.q = PackedLinear([a.q_proj])
+        self.kv = PackedLinear([a.k_proj, a.v_proj])
+        self.out = PackedLinear([a.o_proj])
+        self.q_norm = HeadNorm.of(a, self.heads, 0)
+        self.k_norm = HeadNorm.of(a, 0, self.kv_heads)
+
+    def forward(
+        self, hidden: Tensor, rotary: tuple[Tensor, Tensor], last: Tensor, context: Any
+    ) -> Tensor:
+        """``[T, hidden]`` to ``[B, hidden]``.
+
+        Args:
+            last: int64 ``[B]``, the row of each request's last position.
+        """
+        rows, keys = hidden.shape[0], self.kv_heads * self.head_dim
+        kv = self.kv(hidden)
+        q = self.q(hidden.index_select(0, last)).view(len(last), -1, self.head_dim)
+        there = tuple(t.index_select(1, last) for t in rotary)
+        attended = context.attend_last(
+            self.layer_idx,
+            rotate(self.q_norm(q), (there[0], there[1])),
+            rotate(self.k_norm(kv[:, :keys].view(rows, -1, self.head_dim)), rotary),
+            kv[:, keys:].view(rows, self.kv_heads, self.head_dim),
+            scale=self.scale,
+            window=self.window,
+        )
+        out: Tensor = self.out(attended.reshape(len(last), -1))
+        return out
+
+
+class TailLayer(nn.Module):
+    """A pre-norm decoder layer that returns one row per request."""
+
+    def __init__(self, layer: Any, *, scale: float, window: int | None) -> None:
+        super().__init__()
+        # What transformers' decoders read of a layer besides calling it, e.g. attention_type.
+        for name, value in vars(layer).items():
+            if not name.startswith("_") and name != "training":
+                setattr(self, name, value)
+        self.input_layernorm = layer.input_layernorm
+        self.self_attn = TailAttention(layer.self_attn, scale=scale, window=window)
+        self.post_attention_layernorm = layer.post_attention_layernorm
+        self.mlp = FusedMLP(layer.mlp) if FusedMLP.takes(layer.mlp) else layer.mlp
+
+    @staticmethod
+    def takes(layer: object) -> bool:
+        """Whether the parts are there; the parity check says whether they act alike."""
+        names = ("input_layernorm", "post_attention_layernorm", "mlp")
+        return all(
+            isinstance(getattr(layer, n, None), nn.Module) for n in names
+        ) and FusedAttention.takes(getattr(layer, "self_attn", None))
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """``[1, T, hidden]`` to ``[1, B, hidden]``, the last row of each request."""
+        context = kwargs[NAME]
+        last = context.last_rows()
+        normed = self.input_layernorm(hidden_states)[0]
+        attended = self.self_attn(normed, position_embeddings, last, context)
+        hidden: Tensor = hidden_states.index_select(1, last) + attended[None]
+        out: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return out
+
+
+@torch.no_grad()
+def fuse_tail(adapter: Adapter, report: FuseReport) -> bool:
+    """Swap the last layer, if the whole body then still gives the same rows.
+
+    Call it before the other layers' modules are swapped: it takes the last layer's own.
+
+    Returns:
+        whether the body now returns ``[B, hidden_size]``, one row per request, instead of
+        ``[T, hidden_size]``.
+    """
+    layers = getattr(adapter.decoder, "layers", None)
+    if not layers or not TailLayer.takes(layers[-1]):
+        return False
+    old, body, last = layers[-1], adapter.body(), (1, 4)
+    name = f"{type(old).__name__}, the last one"
+    recorder = Recorder(last)
+    inputs = random_rows(adapter, 5, recorder)
+    want = body(inputs)[list(last)]
+    _, scale, window = recorder.calls[-1]
+    try:
+        layers[-1] = TailLayer(old, scale=scale, window=window)
+        found = compare(lambda: want, lambda: body(inputs))
+    except Exception as error:  # e.g. a DeepStack add after the last layer wants all rows
+        found = f"{type(error).__name__}: {error}"
+    if found is None:
+        report.count(name)
+        return True
+    layers[-1] = old
+    report.left[name] = found
+    return False
