@@ -10,7 +10,9 @@ import torch
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.reason import Phase
 from firstlight.demo import model_path
+from firstlight.engine.accounting import ledger_of, weight_bytes
 from firstlight.engine.admission import Admission
+from firstlight.engine.costs import Costs, settle_costs
 from firstlight.engine.engine import Engine
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
 from firstlight.engine.pool_memory import PoolMemory
@@ -19,6 +21,7 @@ from firstlight.engine.sanitizing import Sanitizer, SanitizingStep
 from firstlight.engine.scheduler import Scheduler
 from firstlight.engine.step import Step
 from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
+from firstlight.graphs.accounting import Ledger
 from firstlight.graphs.proof import ProofLevel, Prover
 from firstlight.graphs.sanitizer import Report
 from firstlight.memory import KVPool, LayerShape, PageAllocator
@@ -38,6 +41,8 @@ class Parts:
     Attributes:
         fused: what was swapped for faster equals; None if fusing is off.
         captures: what capturing each phase gave.
+        costs: what padding costs, by phase; empty where it is taken to be free.
+        packed_bytes: what fusing added to the weights.
         findings: what the sanitizer has found so far; None if it is off.
     """
 
@@ -51,12 +56,19 @@ class Parts:
     admission: Admission
     engine: Engine
     fused: FuseReport | None
+    costs: Costs
+    packed_bytes: int
     findings: Report | None
 
     @property
     def capture_seconds(self) -> float:
         """Seconds of all captures together."""
         return sum(report.seconds for report in self.captures.values())
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where the bytes and the seconds of the start went."""
+        return ledger_of(self.runners, self.captures, self.pool, self.costs, self.packed_bytes)
 
 
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
@@ -85,7 +97,9 @@ def build(
 ) -> Parts:
     """Memory, runners with captured graphs, and the loop around them."""
     adapter = model.adapter
+    loaded_bytes = weight_bytes(adapter.model)
     fused = fuse_model(adapter) if config.fuse else None
+    packed_bytes = weight_bytes(adapter.model) - loaded_bytes
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     memory = plan_memory(config, layers, adapter.dtype, model.max_context)
     pool = KVPool(
@@ -120,6 +134,7 @@ def build(
         Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
     }
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
+    settle_costs(builder.costs, runners, captures)
     scheduler = Scheduler(
         pages,
         page_size=memory.page_size,
@@ -147,6 +162,8 @@ def build(
         admission=Admission(model, max_context=memory.max_context, seed=config.seed, clock=clock),
         engine=Engine(adapter, scheduler, step, stop_ids=stop_ids, clock=clock),
         fused=fused,
+        costs=builder.costs,
+        packed_bytes=packed_bytes,
         findings=None if sanitizer is None else sanitizer.report,
     )
 

@@ -9,7 +9,9 @@ import torch
 
 from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
+from firstlight.engine.accounting import describe_bytes, describe_seconds
 from firstlight.engine.build import Parts
+from firstlight.engine.costs import describe_costs, describe_waste
 from firstlight.graphs import GraphRunner
 
 
@@ -38,6 +40,12 @@ def describe(parts: Parts) -> dict[str, Any]:
             "kv_bytes": parts.pool.nbytes,
         },
         "fused": None if parts.fused is None else asdict(parts.fused),
+        "padding_cost": describe_costs(parts.costs),
+        "waste": describe_waste(
+            tuple(runners[Phase.PREFILL].buckets.sizes), parts.costs.get(Phase.PREFILL)
+        ),
+        "bytes": describe_bytes(parts.ledger),
+        "seconds": describe_seconds(parts.ledger),
         "eager": {phase.value: _eager(runner) for phase, runner in runners.items()},
         "decisions": _decisions(runners[Phase.DECODE]),
     }
@@ -63,6 +71,7 @@ def _contract(contract: InputContract) -> dict[str, Any]:
 def _buckets(parts: Parts, phase: Phase) -> list[dict[str, Any]]:
     table = parts.runners[phase].buckets
     captured = {report.bucket: report for report in parts.captures[phase].buckets}
+    ledger = parts.ledger
     rows = []
     for size in table.sizes:
         report = captured.get(size)
@@ -72,11 +81,17 @@ def _buckets(parts: Parts, phase: Phase) -> list[dict[str, Any]]:
                 "state": table.state(size).value,
                 "bytes": report.bytes if report else 0,
                 "seconds": round(report.seconds, 4) if report else 0.0,
+                "seconds_by_part": _rounded(ledger.seconds_of(phase, size)),
+                "bytes_by_kind": {k.value: n for k, n in ledger.bytes_of(phase, size).items()},
                 "ops": report.ops if report else 0,
                 "why": table.why(size),
             }
         )
     return rows
+
+
+def _rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {part: round(value, 4) for part, value in seconds.items()}
 
 
 def _eager(runner: GraphRunner) -> list[dict[str, str]]:

@@ -17,6 +17,7 @@ from firstlight.attention import (
 from firstlight.config import EngineConfig
 from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
+from firstlight.engine.costs import unsettled_costs
 from firstlight.engine.memory_plan import MemoryPlan
 from firstlight.engine.sanitizing import Sanitizer
 from firstlight.graphs import (
@@ -73,7 +74,11 @@ def limits_of(config: EngineConfig, memory: MemoryPlan) -> Limits:
 
 
 class RunnerBuilder:
-    """Builds runners that share scratch memory, ownership and the KV pool."""
+    """Builds runners that share scratch memory, ownership and the KV pool.
+
+    Attributes:
+        costs: by phase, what padding costs; empty where it is taken to be free.
+    """
 
     def __init__(
         self,
@@ -102,6 +107,7 @@ class RunnerBuilder:
         self._arena = Arena() if sanitizer is None else sanitizer.arena
         self._backend = _backend(config, None if sanitizer is None else sanitizer.scratch)
         self._counter = DecisionCounter()
+        self.costs = unsettled_costs(config)
 
     def build(self, phase: Phase, sizes: tuple[int, ...], capacity: Extent) -> GraphRunner:
         """One phase's slots and buckets; nothing is captured yet."""
@@ -123,7 +129,7 @@ class RunnerBuilder:
                 buckets,
                 max_requests=capacity.requests,
                 max_context=self._memory.max_context,
-                cost=PaddingIsFree(),
+                cost=self.costs.get(phase) or PaddingIsFree(),
                 enabled=not self._config.eager,
             ),
             inputs=self._inputs(phase, registry),

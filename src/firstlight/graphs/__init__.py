@@ -19,7 +19,9 @@ from firstlight.graphs.bucket import (
     parse_ladder,
     request_ladder,
 )
+from firstlight.graphs.cost import BatchTimes, CostCurve, MeasuredCost
 from firstlight.graphs.decision import CostModel, Decider, DecisionCounter, PaddingIsFree
+from firstlight.graphs.lengths import Lengths
 from firstlight.graphs.ownership import Ownership
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.runner import (
@@ -40,10 +42,12 @@ from firstlight.graphs.slots import (
     phase_extent,
     row_slots,
 )
+from firstlight.graphs.waste import Waste, expected_waste
 
 __all__ = [
     "Arena",
     "Axis",
+    "BatchTimes",
     "Body",
     "BodyInputs",
     "BucketFailure",
@@ -52,6 +56,7 @@ __all__ = [
     "BucketTable",
     "CaptureBackend",
     "CaptureReport",
+    "CostCurve",
     "CostModel",
     "Decider",
     "DecisionCounter",
@@ -60,7 +65,9 @@ __all__ = [
     "Extent",
     "Graph",
     "GraphRunner",
+    "Lengths",
     "Meaning",
+    "MeasuredCost",
     "Ownership",
     "Padding",
     "PaddingIsFree",
@@ -71,11 +78,13 @@ __all__ = [
     "SlotSpec",
     "TapeBackend",
     "TapeGraph",
+    "Waste",
     "attention_slots",
     "body_inputs",
     "body_slots",
     "default_ladder",
     "dummy_lengths",
+    "expected_waste",
     "live_boundary",
     "live_tokens_slot",
     "padded_tokens_slot",
