@@ -10,6 +10,7 @@ from firstlight.core.output import Completion, FinishReason, Usage
 from firstlight.core.reason import Decision, Phase, Reason
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.core.timing import StepRecord, Timings
+from firstlight.graphs.sanitizer import Finding
 
 REPORT: dict[str, object] = {
     "model": "fake",
@@ -82,6 +83,7 @@ class FakeModel:
 
     load_seconds = 1.5
     capture_seconds = 0.25
+    findings: tuple[Finding, ...] = ()
 
     def __init__(self, *answers: str | Exception) -> None:
         self._answers = list(answers)

@@ -12,7 +12,9 @@ from tests.cli.fake_model import FakeModel
 from firstlight.cli.main import main
 from firstlight.cli.run import split_arguments
 from firstlight.config import BUNDLED_MODEL
+from firstlight.core.reason import Phase
 from firstlight.errors import MediaError, RequestError
+from firstlight.graphs.sanitizer import Finding, FindingKind
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -156,3 +158,41 @@ def test_a_system_message_comes_first() -> None:
     model = FakeModel("a")
     main(["run", "x", "--system", "be brief"], open_model=model.open)
     assert model.asked[0][0] == {"role": "system", "content": "be brief"}
+
+
+FINDING = Finding(
+    FindingKind.PADDING_READ,
+    "slot input_embeds",
+    Phase.PREFILL,
+    64,
+    "padding rows 5-63: NaN in live rows 0-4",
+    "aten.mean.dim",
+    "/somewhere/modeling.py:12",
+)
+
+
+def test_findings_are_a_table_on_standard_error_and_an_exit_code(capsys: Capsys) -> None:
+    model = FakeModel("red")
+    model.findings = (FINDING,)
+    assert main(["run", "--sanitize", "hello"], open_model=model.open) == 1
+    assert model.config is not None
+    assert model.config.sanitize
+    out, err = capsys.readouterr()
+    assert out == "red\n"
+    for word in ("padding_read", "slot input_embeds", "prefill", "64", FINDING.op, FINDING.where):
+        assert word in err
+
+
+def test_a_run_without_findings_says_so_and_ends_with_0(capsys: Capsys) -> None:
+    assert main(["run", "--sanitize", "hello"], open_model=FakeModel("red").open) == 0
+    assert "no findings" in capsys.readouterr().err
+
+
+def test_findings_are_part_of_the_json_where_they_were_asked_for(capsys: Capsys) -> None:
+    model = FakeModel("red", "red")
+    model.findings = (FINDING,)
+    main(["run", "--json", "--sanitize", "hello"], open_model=model.open)
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(f["kind"], f["where"]) for f in found] == [("padding_read", FINDING.where)]
+    main(["run", "--json", "hello"], open_model=model.open)
+    assert "findings" not in json.loads(capsys.readouterr().out)

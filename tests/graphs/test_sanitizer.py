@@ -11,7 +11,7 @@ from torch import Tensor
 from firstlight.errors import HostReadError
 from firstlight.graphs import BodyInputs
 from firstlight.graphs.backends.tape import backend as tape_backend
-from firstlight.graphs.backends.tape.plan import MemoryPlan
+from firstlight.graphs.backends.tape.plan import MemoryPlan, plan_memory
 from firstlight.graphs.sanitizer import Finding, FindingKind, TrackedRegistry
 from firstlight.graphs.slot import Axis, Dim, Extent, Meaning, SlotSpec
 from tests.graphs.decoder import HIDDEN, Decoder
@@ -63,7 +63,7 @@ def mutated(change: Callable[[Decoder, BodyInputs], Tensor]) -> SanitizedRig:
 def test_a_body_that_averages_over_padding_is_found() -> None:
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
         centre = inputs.embeds.mean(0)
-        return decoder(inputs) - centre
+        return decoder.forward(inputs) - centre
 
     rig = mutated(change)
     rig.serve(5)
@@ -78,14 +78,14 @@ def test_a_body_that_reads_beyond_the_bucket_is_found() -> None:
 
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
         whole = rig.registry.buffer("input_embeds")
-        return decoder(inputs) + whole[-1]
+        return decoder.forward(inputs) + whole[-1]
 
     rig = mutated(change)
     rig.serve(8)
     finding = rig.only(K.BEYOND_BUCKET_READ)
     assert finding.subject == "slot input_embeds"
     assert "rows 8-23 beyond the bucket" in finding.detail
-    assert line_of(finding) == "return decoder(inputs) + whole[-1]"
+    assert line_of(finding) == "return decoder.forward(inputs) + whole[-1]"
 
 
 def test_an_index_slot_read_beyond_the_bucket_is_named_and_crashes_nothing() -> None:
@@ -94,7 +94,7 @@ def test_an_index_slot_read_beyond_the_bucket_is_named_and_crashes_nothing() -> 
 
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
         rows = table[rig.registry.buffer("positions")[0, :24]]
-        return decoder(inputs) + rows[: inputs.embeds.shape[0]]
+        return decoder.forward(inputs) + rows[: inputs.embeds.shape[0]]
 
     rig = mutated(change)
     rig.owned.add(table, "weight table", frozen=True)
@@ -106,7 +106,7 @@ def test_an_index_slot_read_beyond_the_bucket_is_named_and_crashes_nothing() -> 
 
 def test_an_intermediate_that_is_written_in_part_is_found() -> None:
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
-        x = decoder(inputs)
+        x = decoder.forward(inputs)
         out = torch.empty_like(x)
         out[1:] = x[1:]
         return out * 2
@@ -120,7 +120,7 @@ def test_an_intermediate_that_is_written_in_part_is_found() -> None:
 
 
 def test_an_intermediate_that_nobody_writes_is_found_at_capture() -> None:
-    rig = mutated(lambda decoder, inputs: decoder(inputs) + torch.empty(HIDDEN))
+    rig = mutated(lambda decoder, inputs: decoder.forward(inputs) + torch.empty(HIDDEN))
     rig.runner.capture(8)
     assert rig.only(K.STALE_INTERMEDIATE).op == "aten.add.Tensor"
 
@@ -130,7 +130,7 @@ def test_a_body_that_stores_padding_in_the_last_page_is_found() -> None:
         at = inputs.attention
         assert isinstance(at, Tensor)
         other = torch.where(at == 0, -1, at)
-        return decoder(BodyInputs(inputs.embeds, inputs.positions, inputs.planes, other))
+        return decoder.forward(BodyInputs(inputs.embeds, inputs.positions, inputs.planes, other))
 
     rig = mutated(change)
     rig.serve(5)
@@ -146,7 +146,9 @@ def test_a_body_that_stores_a_page_too_far_is_found_twice() -> None:
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
         at = inputs.attention
         assert isinstance(at, Tensor)
-        return decoder(BodyInputs(inputs.embeds, inputs.positions, inputs.planes, at + PAGE))
+        return decoder.forward(
+            BodyInputs(inputs.embeds, inputs.positions, inputs.planes, at + PAGE)
+        )
 
     rig = mutated(change)
     rig.serve(8)
@@ -156,7 +158,7 @@ def test_a_body_that_stores_a_page_too_far_is_found_twice() -> None:
 def test_a_body_that_writes_a_slot_is_found_at_capture() -> None:
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
         inputs.positions.clamp_(max=3)
-        return decoder(inputs)
+        return decoder.forward(inputs)
 
     rig = mutated(change)
     rig.runner.capture(8)
@@ -168,7 +170,7 @@ def test_a_body_that_writes_a_slot_is_found_at_capture() -> None:
 def test_state_on_a_module_is_found() -> None:
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
         decoder.stack[0].norm.bias.add_(1)
-        return decoder(inputs)
+        return decoder.forward(inputs)
 
     rig = mutated(change)
     rig.serve(8)
@@ -180,13 +182,13 @@ def test_state_on_a_module_is_found() -> None:
 
 def test_a_host_read_is_a_finding_with_its_line() -> None:
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
-        return decoder(inputs) * float(inputs.embeds[0, 0])
+        return decoder.forward(inputs) * float(inputs.embeds[0, 0])
 
     rig = mutated(change)
     with pytest.raises(HostReadError):
         rig.runner.capture(8)
     finding = rig.only(K.HOST_READ)
-    assert line_of(finding) == "return decoder(inputs) * float(inputs.embeds[0, 0])"
+    assert line_of(finding) == "return decoder.forward(inputs) * float(inputs.embeds[0, 0])"
 
 
 # What is baked into a capture
@@ -196,14 +198,14 @@ def test_a_number_read_from_a_slot_behind_torchs_back_is_found_at_capture() -> N
     rig: SanitizedRig
 
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
-        return decoder(inputs) * (1 + float(shared[0]))
+        return decoder.forward(inputs) * (1 + float(shared[0]))
 
     rig = mutated(change)
     shared = rig.registry.buffer("positions")[0].numpy()
     rig.runner.capture(8)
     finding = rig.only(K.BAKED_CONSTANT)
     assert finding.op == "aten.mul.Tensor"
-    assert line_of(finding) == "return decoder(inputs) * (1 + float(shared[0]))"
+    assert line_of(finding) == "return decoder.forward(inputs) * (1 + float(shared[0]))"
 
 
 def test_a_length_that_a_planner_leaves_on_the_host_is_found_when_a_batch_has_another() -> None:
@@ -211,7 +213,7 @@ def test_a_length_that_a_planner_leaves_on_the_host_is_found_when_a_batch_has_an
 
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
         scale = torch.tensor([float(lengths[-1])])
-        return decoder(inputs) * scale
+        return decoder.forward(inputs) * scale
 
     rig = mutated(change)
     rig.serve(8)
@@ -226,7 +228,7 @@ def test_a_branch_on_host_state_is_found() -> None:
     lengths = [8]
 
     def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
-        x = decoder(inputs)
+        x = decoder.forward(inputs)
         return x.relu() if lengths[-1] > 7 else x.sigmoid()
 
     rig = mutated(change)
@@ -407,10 +409,8 @@ def test_a_storage_that_is_resized_is_found() -> None:
 def test_a_plan_that_puts_living_intermediates_into_one_place_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    right = tape_backend.plan_memory
-
     def wrong(*args: object) -> MemoryPlan:
-        plan = right(*args)  # type: ignore[arg-type]
+        plan = plan_memory(*args)  # type: ignore[arg-type]
         return MemoryPlan(dict.fromkeys(plan.offsets, 0), plan.n_bytes, plan.unshared)
 
     monkeypatch.setattr(tape_backend, "plan_memory", wrong)
@@ -422,7 +422,7 @@ def test_a_plan_that_puts_living_intermediates_into_one_place_is_found(
 
 
 def test_a_finding_that_recurs_is_listed_once_and_counted() -> None:
-    rig = mutated(lambda decoder, inputs: decoder(inputs) - inputs.embeds.mean(0))
+    rig = mutated(lambda decoder, inputs: decoder.forward(inputs) - inputs.embeds.mean(0))
     rig.serve(5)
     rig.serve(6)
     assert rig.report.times(rig.only(K.PADDING_READ)) == 2

@@ -33,6 +33,14 @@ SYSTEM = Annotated[
 PROGRESS = Annotated[
     bool, typer.Option("--no-progress", help="Draw no progress bar while graphs are captured.")
 ]
+SANITIZE = Annotated[
+    bool,
+    typer.Option(
+        "--sanitize",
+        help="Run every batch a second time under poison, and report reads of what nobody wrote, "
+        "writes where nobody should, and the like. Several times slower.",
+    ),
+]
 
 _Dtype = Annotated[str | None, _engine("--dtype", "auto, float32, bfloat16 or float16.")]
 _Device = Annotated[str | None, _engine("--device", "cpu.")]

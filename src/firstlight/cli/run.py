@@ -9,8 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from firstlight.cli.findings import findings_as_json, print_findings
 from firstlight.cli.message import check_image, user_message
-from firstlight.cli.options import PROGRESS, SYSTEM, engine_config, sampling_params, takes
+from firstlight.cli.options import (
+    PROGRESS,
+    SANITIZE,
+    SYSTEM,
+    engine_config,
+    sampling_params,
+    takes,
+)
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.report import as_json, timing_line
 from firstlight.cli.session import Message, Session
@@ -49,18 +57,21 @@ def run(
     system: SYSTEM = None,
     as_json_: _Json = False,
     no_progress: PROGRESS = False,
+    sanitize: SANITIZE = False,
     *,
     settings: dict[str, Any],
     params: SamplingParams,
 ) -> None:
     """Answer PROMPT, about pictures if any are given.
 
-    The answer goes to standard output as it is generated, the timing line to standard error.
+    The answer goes to standard output as it is generated, the timing line to standard error. With
+    --sanitize the findings follow there, and the exit code is 1 if there are any.
     """
     model, prompt = split_arguments(first, second)
     images = [check_image(path) for path in image or ()]
     # One request at a time: nothing is spent on graphs and pages for more.
-    config = EngineConfig.from_options(settings | {"model": model, "max_num_seqs": 1})
+    settings |= {"model": model, "max_num_seqs": 1, "sanitize": sanitize}
+    config = EngineConfig.from_options(settings)
     session: Session = context.obj
     llm = open_with_bar(session, config, shown=not no_progress)
     turns: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -71,10 +82,17 @@ def run(
         elif not as_json_:
             print(event, end="", flush=True)
     if as_json_:
-        print(json.dumps({"model": config.model} | as_json(completion, llm), ensure_ascii=False))
-        return
-    print(flush=True)
-    print(timing_line(completion), file=sys.stderr)
+        answer = {"model": config.model} | as_json(completion, llm)
+        if sanitize:
+            answer["findings"] = findings_as_json(llm.findings)
+        print(json.dumps(answer, ensure_ascii=False))
+    else:
+        print(flush=True)
+        print(timing_line(completion), file=sys.stderr)
+    if sanitize:
+        print_findings(llm.findings)
+        if llm.findings:
+            raise typer.Exit(1)
 
 
 def split_arguments(first: str | None, second: str | None) -> tuple[str, str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from firstlight.config import EngineConfig
 from firstlight.core.output import Completion
 from firstlight.core.reason import Phase
 from firstlight.core.sampling_params import SamplingParams
+
+if TYPE_CHECKING:  # its package imports torch, and --help does without
+    from firstlight.graphs.sanitizer import Finding
 
 Message = Mapping[str, object]
 CaptureProgress = Callable[[Phase, int, int, int], None]
@@ -24,6 +27,9 @@ class ChatModel(Protocol):
 
     @property
     def capture_seconds(self) -> float: ...
+
+    @property
+    def findings(self) -> Sequence[Finding]: ...
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams

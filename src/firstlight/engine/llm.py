@@ -16,6 +16,7 @@ from firstlight.engine.engine import TextDelta, completion
 from firstlight.engine.inspection import describe
 from firstlight.engine.sequence import Sequence
 from firstlight.errors import ConfigError, RequestError
+from firstlight.graphs.sanitizer import Finding
 from firstlight.models.registry import AdapterRegistry
 
 Message = Mapping[str, Any]
@@ -164,6 +165,12 @@ class LLM:
             )
         pairs = zip(prompts, groups, strict=True)
         return self._many([self.parts.admission.text(p, g, params) for p, g in pairs])
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the sanitizer has found since the start; empty if ``sanitize`` is off."""
+        report = self.parts.findings
+        return () if report is None else report.findings
 
     def inspect(self) -> dict[str, Any]:
         """Contract, slots, buckets, backend and what would run eager, as JSON-ready values."""

@@ -166,7 +166,7 @@ class SanitizingRunner(GraphRunner):
         hidden = super().run(decision).clone()
         after = Snapshot(self._owned)
         self._collect(changed_slots(self.registry, slots), bucket)
-        if bool(hidden[: live.tokens].isnan().any()) and not self.report:
+        if bool(hidden.isnan().any()) and not self.report:
             detail = "live rows are NaN although no slot was"
             self._collect([Fault(FindingKind.NAN_OUTPUT, "body", detail)], bucket)
         pools = None
@@ -211,7 +211,7 @@ class SanitizingRunner(GraphRunner):
     ) -> None:
         """Replay under poison; on trouble find out which poison makes it, and where."""
         replay = self._replays[bucket]
-        trial = Trial(replay, hidden, bucket, before)
+        trial = Trial(replay, hidden, batch[0].tokens, bucket, before)
         sites: list[Site] = list(slot_sites(self.registry, *batch, self._poison))
         if pools is not None:
             sites += pools.sites()

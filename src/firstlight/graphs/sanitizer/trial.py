@@ -22,12 +22,14 @@ class Trial:
     """One batch in the slots, to be replayed under different poisons.
 
     Attributes:
-        expected: ``[n, hidden_size]``, the live rows of the unpoisoned replay.
+        expected: the live rows of the unpoisoned replay: one a token, or one a request.
+        live, padded: tokens of the batch and of the graph.
         before: pools and slots before that replay; restored for each trial.
     """
 
     replay: CheckedReplay
     expected: Tensor
+    live: int
     padded: int
     before: Sequence[Snapshot]
 
@@ -110,11 +112,6 @@ class Trial:
             [_digest(part) for part in live_parts(self.replay.tensor(p), self.live, self.padded)]
             for p in places
         ]
-
-    @property
-    def live(self) -> int:
-        """Live rows."""
-        return len(self.expected)
 
 
 def live_parts(tensor: Tensor, live: int, padded: int) -> list[Tensor]:
