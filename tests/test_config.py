@@ -20,6 +20,8 @@ _REFUSED: dict[str, list[object]] = {
     "eager": [1, "yes"],
     "padding_cost": ["guessed", True, None],
     "backend": ["cuda", ""],
+    "proof": ["on", None],
+    "sanitize": [1, "no"],
     "fuse": [0],
     "max_context": [1, 0, 2.0, True],
     "max_num_seqs": [0, 1025, "8"],
