@@ -142,3 +142,21 @@ def test_decode_has_a_request_per_row_and_prefill_all_request_rows() -> None:
     capacity = Extent(64, 8)
     assert phase_extent(Phase.DECODE, 4, capacity) == Extent(4, 4)
     assert phase_extent(Phase.PREFILL, 4, capacity) == Extent(4, 8)
+
+
+def test_request_rows_beyond_the_batch_are_empty_at_every_prefill() -> None:  # B9
+    rig = Rig()
+    for name in ("attention_rows", "page_table"):
+        rig.registry.buffer(name).fill_(7)
+    rig.fill(rig.rows(5))
+    for name in ("attention_rows", "page_table"):
+        assert rig.registry.buffer(name)[1:].eq(0).all()
+
+
+def test_padded_rows_write_to_the_sink() -> None:
+    rig = Rig()
+    rig.registry.buffer("write_locations").fill_(50)
+    rig.runner.capture_all()
+    rig.fill(rig.rows(5))
+    assert rig.registry.buffer("write_locations")[:8].tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
+    assert all(layer.keys[6:].eq(0).all() for layer in rig.decoder.stack)

@@ -129,7 +129,7 @@ def _expressions(recording: Recording, names: dict[Hashable, int]) -> dict[int, 
     """
     keys: dict[int, Hashable] = {}
     for record in recording.storages:
-        if record.origin is not Origin.MADE and record.held is not None:
+        if record.origin is Origin.FROZEN and record.held is not None:
             keys[record.index] = ("at", record.held._cdata)
         elif record.content is not None:
             keys[record.index] = ("host", record.content)

@@ -137,7 +137,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _adopt_host_value(self, tensor: torch.Tensor) -> None:
         """Host numbers become a constant of the graph: ``torch.tensor([...])``, ``x[0] = 1.0``."""
-        if self._known(tensor) is not None or self._owned.find(tensor) is not None:
+        if self._known(tensor) is not None:
             return
         storage = tensor.untyped_storage()
         if not storage.resizable():
