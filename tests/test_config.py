@@ -19,6 +19,7 @@ _REFUSED: dict[str, list[object]] = {
     "device": ["tpu", "cuda", "cuda:1"],
     "eager": [1, "yes"],
     "padding_cost": ["guessed", True, None],
+    "padding_cost_seconds": [0, -1.0, "5", True],
     "backend": ["cuda", ""],
     "proof": ["on", None],
     "sanitize": [1, "no"],

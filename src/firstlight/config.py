@@ -238,6 +238,12 @@ class EngineConfig:
         "batch that fits a bucket is replayed.",
         _is_one_of(*COSTS),
     )
+    padding_cost_seconds: float | None = _setting(
+        None,
+        "a number above 0, or None for 5 % of the capture time",
+        "Seconds that measuring the padding cost of one phase may take.",
+        _or_none(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v > 0),
+    )
     max_prefill_bucket: int = _setting(
         1024,
         "an int from 1",

@@ -11,6 +11,7 @@ import typer
 from firstlight import __version__
 from firstlight.cli.chat import chat
 from firstlight.cli.inspect import inspect
+from firstlight.cli.plan_buckets import plan_buckets
 from firstlight.cli.run import run
 from firstlight.cli.session import OpenModel, Session, open_llm
 from firstlight.errors import FirstlightError
@@ -44,7 +45,7 @@ def build_app() -> typer.Typer:
     """The command tree."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_start)
-    for command in (run, chat, inspect):
+    for command in (run, chat, inspect, plan_buckets):
         app.command()(command)
     return app
 

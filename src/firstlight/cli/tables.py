@@ -19,9 +19,7 @@ def print_report(report: Mapping[str, Any]) -> None:
     A value becomes a line of the first table, a group of values one of its own, and so does a list
     of things; what is listed per phase is one table with the phase in front.
     """
-    # Where nobody looks at it, a table must not be cut at the width of a terminal.
-    width = None if sys.stdout.isatty() else 160
-    console = Console(highlight=False, markup=False, width=width)
+    console = _console()
     values = {name: part for name, part in report.items() if not isinstance(part, Mapping)}
     _print(console, "Model", _facts(values))
     for name, part in report.items():
@@ -32,6 +30,17 @@ def print_report(report: Mapping[str, Any]) -> None:
             _print(console, _title(name), _facts(part))
         elif isinstance(part, list):
             _print_rows(console, name, part)
+
+
+def print_rows(name: str, rows: _Rows) -> None:
+    """Print one table to standard output, with a column for each key of the rows."""
+    _print_rows(_console(), name, rows)
+
+
+def _console() -> Console:
+    # Where nobody looks at it, a table must not be cut at the width of a terminal.
+    width = None if sys.stdout.isatty() else 160
+    return Console(highlight=False, markup=False, width=width)
 
 
 def _is_per_phase(part: object) -> bool:

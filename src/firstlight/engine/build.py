@@ -134,7 +134,7 @@ def build(
         Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
     }
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
-    settle_costs(builder.costs, runners, captures)
+    settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
     scheduler = Scheduler(
         pages,
         page_size=memory.page_size,

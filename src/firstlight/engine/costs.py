@@ -26,11 +26,18 @@ def unsettled_costs(config: EngineConfig) -> Costs:
 
 
 def settle_costs(
-    costs: Costs, runners: Mapping[Phase, GraphRunner], captures: Mapping[Phase, CaptureReport]
+    costs: Costs,
+    runners: Mapping[Phase, GraphRunner],
+    captures: Mapping[Phase, CaptureReport],
+    seconds: float | None = None,
 ) -> None:
-    """Measure every phase that has graphs; it decides by the result from then on."""
+    """Measure every phase that has graphs; it decides by the result from then on.
+
+    Args:
+        seconds: what measuring a phase may take; None is :data:`SHARE` of its capture.
+    """
     for phase, cost in costs.items():
-        budget = max(SHARE * captures[phase].seconds, LEAST_SECONDS)
+        budget = seconds or max(SHARE * captures[phase].seconds, LEAST_SECONDS)
         times = measure(runners[phase], budget_s=budget)
         if times is not None:
             cost.settle(times)

@@ -11,7 +11,7 @@ from firstlight.graphs.bucket import BucketState, BucketTable
 from firstlight.graphs.clock import OwnTime
 from firstlight.graphs.cost import BatchTimes, CostCurve
 
-MAX_SIZES = 6
+MAX_SIZES = 8
 MAX_ROUNDS = 5
 MIN_ROUNDS = 2
 MIN_SIZES = 2
