@@ -441,3 +441,19 @@ def test_extents_that_exceed_the_slots_leave_them_as_they_were() -> None:
     with pytest.raises(Exception, match="exceeds"):
         rig.runner.fill(rig.values(25), Extent(25, 1), rig.runner.decide(Extent(25, 1), 25))
     assert torch.equal(rig.registry.buffer("positions"), before)
+
+
+def test_a_leak_that_only_the_stored_keys_show_is_found() -> None:
+    def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
+        x = decoder.forward(inputs)
+        at = inputs.attention
+        assert isinstance(at, Tensor)
+        mean = inputs.embeds.mean(0).view(1, 4, -1)
+        decoder.stack[0].keys[at] = decoder.stack[0].keys[at] + mean
+        return x
+
+    rig = mutated(change)
+    rig.serve(5)
+    finding = rig.only(K.PADDING_READ)
+    assert "pool keys 0 stores other values at page 1, the sink's neighbour" in finding.detail
+    assert line_of(finding) == "mean = inputs.embeds.mean(0).view(1, 4, -1)"

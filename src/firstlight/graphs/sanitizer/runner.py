@@ -176,8 +176,10 @@ class SanitizingRunner(GraphRunner):
         self._collect(self._damage(), bucket)
         if bucket is not None and bucket in self._replays:
             snapshots = (before, Snapshot(self._owned, slots=True))
-            live_rows = hidden if decision.bucket else self._replayed(bucket, before, live)
-            self._try(bucket, batch, live_rows, pools, snapshots)
+            reference = hidden, after
+            if decision.bucket is None:  # it ran eager, and the trials are replays
+                reference = self._replayed(bucket, before, len(hidden))
+            self._try(bucket, batch, reference, pools, snapshots)
             self._record_again(bucket, snapshots)
             self._collect(self._damage(), bucket)
             snapshots[1].restore()
@@ -197,21 +199,29 @@ class SanitizingRunner(GraphRunner):
         bucket = self.buckets.fitting(decision.tokens)
         return bucket if bucket in self._replays else None
 
-    def _replayed(self, bucket: int, before: Snapshot, live: Extent) -> Tensor:
+    def _replayed(self, bucket: int, before: Snapshot, rows: int) -> tuple[Tensor, Snapshot]:
         before.restore()
-        return self._graphs[bucket].replay()[: live.tokens].clone()
+        return self._graphs[bucket].replay()[:rows].clone(), Snapshot(self._owned)
 
     def _try(
         self,
         bucket: int,
         batch: tuple[Extent, Extent],
-        hidden: Tensor,
+        reference: tuple[Tensor, Snapshot],
         pools: MemorySites | None,
         before: tuple[Snapshot, ...],
     ) -> None:
         """Replay under poison; on trouble find out which poison makes it, and where."""
         replay = self._replays[bucket]
-        trial = Trial(replay, hidden, batch[0].tokens, bucket, before)
+        hidden, after = reference
+        trial = Trial(
+            replay,
+            hidden,
+            batch[0].tokens,
+            bucket,
+            before,
+            lambda: "" if pools is None else pools.stored(after),
+        )
         sites: list[Site] = list(slot_sites(self.registry, *batch, self._poison))
         if pools is not None:
             sites += pools.sites()

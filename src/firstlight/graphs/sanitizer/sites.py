@@ -141,6 +141,15 @@ class MemorySites:
                 detail = f"nothing was stored at {self._memory.place(at[0])} ({len(at)} rows)"
                 yield Fault(FindingKind.MEMORY_UNWRITTEN, name, detail, op, where)
 
+    def stored(self, after: Snapshot) -> str:
+        """How the rows of this step differ from what they were in ``after``; "" if not at all."""
+        at = (self._writes & ~self._sink).nonzero().flatten()
+        for name, rows in self._memory.rows():
+            differs = bits(rows)[at].ne(bits(after.copy_of(rows))[at]).flatten(1).any(1)
+            if bool(differs.any()):
+                return f"{name} stores other values at {self._memory.place(int(at[differs][0]))}"
+        return ""
+
     def check_plain(self) -> Iterator[Fault]:
         """Compare the pools after an unpoisoned run."""
         for name, rows in self._memory.rows():

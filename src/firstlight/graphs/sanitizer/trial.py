@@ -12,7 +12,7 @@ from firstlight.graphs.sanitizer.audit import Fault
 from firstlight.graphs.sanitizer.finding import FindingKind
 from firstlight.graphs.sanitizer.memory import Snapshot, compact
 from firstlight.graphs.sanitizer.poison import bits
-from firstlight.graphs.sanitizer.replay import CheckedReplay
+from firstlight.graphs.sanitizer.replay import CheckedReplay, output_region
 from firstlight.graphs.sanitizer.sites import Site
 from firstlight.graphs.sanitizer.trouble import Trouble
 
@@ -25,6 +25,8 @@ class Trial:
         expected: the live rows of the unpoisoned replay: one a token, or one a request.
         live, padded: tokens of the batch and of the graph.
         before: pools and slots before that replay; restored for each trial.
+        stored: says how the keys and values that the batch stored differ from that replay's; ""
+            if they do not. Of a long prompt most rows are seen by this alone.
     """
 
     replay: CheckedReplay
@@ -32,6 +34,7 @@ class Trial:
     live: int
     padded: int
     before: Sequence[Snapshot]
+    stored: Callable[[], str]
 
     def run(self, sites: Sequence[Site]) -> Trouble | None:
         """Replay with ``sites`` poisoned; what differs from the unpoisoned replay."""
@@ -46,7 +49,8 @@ class Trial:
         if bool(differs.any()):
             most = float((got - self.expected).abs().max())
             return Trouble("changed", f"live rows {_rows(differs)} change by up to {most:.3g}")
-        return raised
+        stored = self.stored()
+        return Trouble("changed", stored) if stored else raised
 
     def guilty(self, sites: Sequence[Site]) -> Iterator[Fault]:
         """Faults of the sites that make trouble on their own."""
@@ -87,23 +91,51 @@ class Trial:
         return self.replay.run(poison=any(s.apply is None for s in sites), watch=watch)
 
     def _first_op(self, sites: Sequence[Site]) -> tuple[str, str]:
-        """Name and line of the first operation whose live results the poison changes."""
+        """Name and line of the first operation of the chain through which the poison got out."""
         clean: list[list[list[int]]] = []
         self._replay([], lambda _, op: clean.append(self._digests(op)))
-        dirty: list[OpCall] = []
+        dirty: set[int] = set()
 
         def compare(step: int, op: OpCall) -> None:
-            if dirty:
-                return
-            for before, after in zip(clean[step], self._digests(op), strict=True):
-                # Where it is unclear which axis counts tokens, one reading that shows no change
-                # is enough to acquit.
-                if all(a != b for a, b in zip(before, after, strict=True)):
-                    dirty.append(op)
-                    return
+            # Where it is unclear which axis counts tokens, one reading that shows no change is
+            # enough to acquit.
+            pairs = zip(clean[step], self._digests(op), strict=True)
+            if any(all(a != b for a, b in zip(x, y, strict=True)) for x, y in pairs):
+                dirty.add(step)
 
         self._replay(sites, compare)
-        return (dirty[0].name, dirty[0].where) if dirty else ("", "")
+        first = min(self._chain(dirty), default=None)
+        return ("", "") if first is None else (self._ops[first].name, self._ops[first].where)
+
+    def _chain(self, dirty: set[int]) -> set[int]:
+        """Steps with changed results that what left the graph was computed from.
+
+        A changed result that is masked on the way, e.g. the score of a dead position, is in no
+        such chain.
+        """
+        writers: dict[int, list[int]] = {}
+        for step, op in enumerate(self._ops):
+            for index in op.writes:
+                writers.setdefault(index, []).append(step)
+        regions, output = self.replay.regions, output_region(self.replay.graph)
+        kept = {i for i in writers if i == output or not regions[i].scratch}
+        waiting = [step for index in kept for step in writers[index]]
+        chain: set[int] = set()
+        seen: set[int] = set()
+        while waiting:
+            step = waiting.pop()
+            if step in seen:
+                continue
+            seen.add(step)
+            chain |= {step} & dirty
+            for index in self._ops[step].reads:
+                before = [s for s in writers.get(index, ()) if s < step]
+                waiting += [s for s in before if s in dirty]
+        return chain
+
+    @property
+    def _ops(self) -> Sequence[OpCall]:
+        return self.replay.ops
 
     def _digests(self, op: OpCall) -> list[list[int]]:
         """For each result of ``op``, a digest of its live part for each reading of its axes."""
