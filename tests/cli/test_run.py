@@ -123,6 +123,7 @@ def test_sampling_is_greedy_unless_asked_otherwise() -> None:
 def test_engine_options_reach_the_configuration() -> None:
     model = FakeModel("a")
     options = ["--dtype", "float32", "--buckets", "64,128", "--page-size", "4", "--no-fuse"]
+    options += ["--proof", "full", "--padding-cost", "free"]
     main(["run", "some/model", "x", *options], open_model=model.open)
     assert model.config is not None
     assert model.config.model == "some/model"
@@ -130,6 +131,7 @@ def test_engine_options_reach_the_configuration() -> None:
     assert model.config.prefill_buckets == (64, 128)
     assert model.config.page_size == 4
     assert model.config.fuse is False
+    assert (model.config.proof, model.config.padding_cost) == ("full", "free")
 
 
 def test_eager_turns_graphs_off() -> None:

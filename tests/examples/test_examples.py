@@ -18,7 +18,7 @@ Capsys = pytest.CaptureFixture[str]
 def few_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples' own LLM, with few buckets and one thread."""
 
-    quick = partial(LLM, threads=1, prefill_buckets=[64], max_num_seqs=1)
+    quick = partial(LLM, threads=1, prefill_buckets=[64], max_num_seqs=1, padding_cost="free")
     monkeypatch.setattr(ask_a_picture, "LLM", quick)
     # This one names its buckets itself.
     monkeypatch.setattr(inspect_contract, "LLM", partial(LLM, threads=1))

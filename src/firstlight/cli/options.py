@@ -52,6 +52,12 @@ _Buckets = Annotated[
 _MaxBucket = Annotated[
     int | None, _engine("--max-bucket", "Where the default prefill ladder ends.")
 ]
+_PaddingCost = Annotated[
+    str | None, _engine("--padding-cost", "measured, or free: replay whatever fits a bucket.")
+]
+_Proof = Annotated[
+    str | None, _engine("--proof", "What is proven of each graph: off, quick or full.")
+]
 _MaxContext = Annotated[
     int | None, _engine("--max-context", "Tokens of prompt and answer together.")
 ]
@@ -69,6 +75,8 @@ def engine_config(
     backend: _Backend = None,
     buckets: _Buckets = None,
     max_bucket: _MaxBucket = None,
+    padding_cost: _PaddingCost = None,
+    proof: _Proof = None,
     max_context: _MaxContext = None,
     page_size: _PageSize = None,
     kv_pages: _KVPages = None,
@@ -84,6 +92,8 @@ def engine_config(
         "backend": backend,
         "prefill_buckets": buckets,
         "max_prefill_bucket": max_bucket,
+        "padding_cost": padding_cost,
+        "proof": proof,
         "max_context": max_context,
         "page_size": page_size,
         "kv_pages": kv_pages,

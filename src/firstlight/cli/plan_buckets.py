@@ -58,7 +58,9 @@ def _budget(*names: str, text: str) -> Any:
 
 def _limits(
     count: Annotated[int, _budget("--max", text="Buckets at most; 24 if not given.")] = 24,
-    budget_s: Annotated[float | None, _budget("--budget-s", text="Seconds of all captures.")] = None,
+    budget_s: Annotated[
+        float | None, _budget("--budget-s", text="Seconds of all captures.")
+    ] = None,
     budget_mb: Annotated[
         float | None, _budget("--budget-mb", text="MB (1e6 bytes) of all graphs and slots.")
     ] = None,

@@ -73,9 +73,7 @@ def costs_of_report(report: Mapping[str, Any], source: str) -> Costs:
     try:
         measured = report["padding_cost"]["prefill"]
         eager = measured.get("eager_ms")
-        times = BatchTimes(
-            None if eager is None else _curve(eager), _curve(measured["replay_ms"])
-        )
+        times = BatchTimes(None if eager is None else _curve(eager), _curve(measured["replay_ms"]))
         capture, once = _capture_costs(report)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(

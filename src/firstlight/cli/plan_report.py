@@ -86,5 +86,3 @@ def _sglang_up_to(longest: int) -> tuple[int, ...]:
     """SGLang's sizes up to the first that holds the longest length."""
     sizes = sglang_ladder(1 << max(longest - 1, 3).bit_length())
     return sizes[: bisect_left(sizes, longest) + 1]
-
-
