@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from examples import ask_a_picture, inspect_contract, own_decoder
+from examples import ask_a_picture, inspect_contract
 from firstlight import LLM
 
 Capsys = pytest.CaptureFixture[str]
@@ -41,10 +41,3 @@ def test_the_contract_of_the_bundled_model_is_printed(capsys: Capsys) -> None:
     assert "Qwen3VLForConditionalGeneration: a row has" in out
     assert "deepstack.0" in out
     assert "prefill graph   128" in out
-
-
-def test_a_decoder_of_ones_own_is_replayed(capsys: Capsys) -> None:
-    own_decoder.main()
-    out = capsys.readouterr().out
-    assert "graph: 20 rows in the graph of 32" in out
-    assert float(out.split()[-1]) < 1e-6  # largest difference from calling the decoder
