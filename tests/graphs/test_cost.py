@@ -61,7 +61,7 @@ def test_nothing_is_too_dear_before_it_is_measured() -> None:
 
 
 def test_a_bucket_far_beyond_the_batch_is_too_dear_and_both_times_are_told() -> None:
-    cost = settled({1: 4.0, 64: 8.0}, {64: 6.0, 512: 48.0})
+    cost = settled({1: 4.0, 64: 8.0, 512: 60.0}, {64: 6.0, 512: 48.0})
     assert cost.too_dear(64, 512) == (
         "the graph of 512 rows takes 48.00 ms, these 64 rows run eager 8.00 ms "
         "(estimated from measurements at start)"
@@ -70,8 +70,16 @@ def test_a_bucket_far_beyond_the_batch_is_too_dear_and_both_times_are_told() -> 
 
 @pytest.mark.parametrize(("excess", "dear"), [(MARGIN - 0.01, False), (MARGIN + 0.01, True)])
 def test_a_difference_within_the_margin_keeps_the_graph(excess: float, dear: bool) -> None:
-    cost = settled({64: 10.0, 128: 10.0}, {64: 10 * (1 + excess), 128: 10 * (1 + excess)})
-    assert (cost.too_dear(64, 64) is not None) is dear
+    cost = settled({64: 10.0, 128: 20.0}, {64: 9.0, 128: 10 * (1 + excess)})
+    assert (cost.too_dear(64, 128) is not None) is dear
+
+
+def test_a_replay_is_never_held_to_take_longer_than_eager_at_its_size() -> None:
+    cost = settled({32: 6.0, 64: 10.0}, {64: 90.0})
+    assert cost.too_dear(64, 64) is None
+    refusal = cost.too_dear(32, 64)
+    assert refusal is not None
+    assert "the graph of 64 rows takes 10.00 ms" in refusal
 
 
 def test_a_batch_longer_than_any_measured_is_not_judged() -> None:

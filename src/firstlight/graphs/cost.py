@@ -132,12 +132,15 @@ class MeasuredCost:
     def too_dear(self, live: int, bucket: int) -> str | None:
         """Why replaying ``bucket`` loses to running ``live`` rows eager, in ms; None if not.
 
-        A batch longer than any measured one is not judged: both its times would be guesses.
+        A batch longer than any measured one is not judged: both its times would be guesses. A
+        replay makes the calls of an eager run of its size and no more, so a longer time measured
+        of it is noise: it counts as eager's at that size, and a full bucket is never too dear.
         """
         times = self._times
         if times is None or times.eager is None or live > times.eager.last:
             return None
-        replay, eager = times.replay.at(bucket), times.eager.at(live)
+        replay = min(times.replay.at(bucket), times.eager.at(bucket))
+        eager = times.eager.at(live)
         if replay <= eager * (1 + self.margin):
             return None
         return (
