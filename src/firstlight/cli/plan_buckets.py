@@ -62,7 +62,7 @@ def _limits(
         float | None, _budget("--budget-s", text="Seconds of all captures.")
     ] = None,
     budget_mb: Annotated[
-        float | None, _budget("--budget-mb", text="MB (1e6 bytes) of all graphs and slots.")
+        float | None, _budget("--budget-mb", text="MB (1e6 bytes) of all graphs.")
     ] = None,
     align: Annotated[int, _budget("--align", text="Sizes are multiples of it.")] = 1,
     step: Annotated[

@@ -103,12 +103,8 @@ def _capture_costs(report: Mapping[str, Any]) -> tuple[CaptureCosts | None, floa
     seconds = {int(b["size"]): _seconds(b) for b in others} | {rows: _seconds(first) - once}
     own = CostCurve.through({int(b["size"]): float(_own_bytes(b)) for b in others})
     constants = max(_own_bytes(first) - own.at(rows), 0.0)
-    by_row = first["bytes_by_kind"].get("scratch", 0) + sum(
-        slot["bytes"]
-        for slot in report["slots"]
-        if slot["phase"] == "prefill" and slot["axis"] == "tokens"
-    )
-    shared = CostCurve(((0, constants), (rows, constants + by_row)))
+    scratch = first["bytes_by_kind"].get("scratch", 0)
+    shared = CostCurve(((0, constants), (rows, constants + scratch)))
     return CaptureCosts(CostCurve.through(seconds), own, shared), once
 
 
