@@ -15,7 +15,9 @@ from firstlight.graphs.backends.tape.record import OpCall, Place, map_nested
 from firstlight.graphs.backends.tape.sample import Contents, Sample, same_bits
 
 _ROUNDS = 7
-_BUDGET_NS = 1_000_000  # measuring time for one signature, beside the first round
+_LEAST_ROUNDS = 3
+_BUDGET_NS = 1_000_000  # measuring time for one signature, beyond the least rounds
+_GAIN = 0.95  # a later form is taken only if it takes less than this share of an earlier one
 _LARGEST_AXIS = 8  # larger integers are sizes, not axes
 
 
@@ -66,22 +68,29 @@ def _agree(got: list[torch.Tensor] | None, expected: list[torch.Tensor] | None) 
 
 
 def _fastest(forms: Sequence[Form], sample: Sample) -> Form:
-    """Interleaved runs; the best time of each counts, which other load disturbs least."""
+    """Interleaved runs; the best time of each counts, which other load disturbs least.
+
+    Forms come in the order of likelihood, so that noise does not decide between equals.
+    """
     if len(forms) == 1:
         return forms[0]
     calls = [sample.bind(form) for form in forms]
     best = [float("inf")] * len(forms)
     spent = 0.0
-    for _ in range(_ROUNDS):
+    for done in range(_ROUNDS):
+        if done >= _LEAST_ROUNDS and spent > _BUDGET_NS:
+            break
         for i, call in enumerate(calls):
             started = time.perf_counter_ns()
             call()
             took = time.perf_counter_ns() - started
             best[i] = min(best[i], took)
             spent += took
-        if spent > _BUDGET_NS:
-            break
-    return forms[min(range(len(forms)), key=best.__getitem__)]
+    chosen = 0
+    for i in range(1, len(forms)):
+        if best[i] < _GAIN * best[chosen]:
+            chosen = i
+    return forms[chosen]
 
 
 def signature(op: OpCall) -> Hashable:
