@@ -6,9 +6,11 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import typer
+from tools.docs.api import reference
 
 from firstlight import errors
 from firstlight.cli.main import build_app
@@ -78,6 +80,13 @@ def reasons() -> str:
     return table(("reason", "meaning"), ((f"`{r.value}`", r.meaning) for r in Reason))
 
 
+def findings() -> str:
+    """Every kind of fault that the sanitizer reports."""
+    from firstlight.graphs.sanitizer import FindingKind
+
+    return table(("kind", "meaning"), ((f"`{k.value}`", k.meaning) for k in FindingKind))
+
+
 def sampling() -> str:
     """Every field of the sampling parameters, described by the class's own docstring."""
     attributes = inspect.cleandoc(SamplingParams.__doc__ or "").partition("Attributes:\n")[2]
@@ -120,9 +129,13 @@ def _first_sentence(described: type) -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
+    "api-graphs": partial(reference, "firstlight.graphs"),
+    "api-proof": partial(reference, "firstlight.graphs.proof"),
+    "api-sanitizer": partial(reference, "firstlight.graphs.sanitizer"),
     "architectures": architectures,
     "commands": commands,
     "errors": error_tree,
+    "findings": findings,
     "reasons": reasons,
     "sampling": sampling,
     "settings": settings,
