@@ -2,7 +2,8 @@
 
 Usable with any decoder that runs over static buffers: declare its memory with
 :class:`Ownership`, give :class:`TapeBackend` a function over the buffers, and replay. The parts
-above -- slots, buckets, :class:`GraphRunner` -- serve bodies with an input contract.
+above -- slots, buckets, :class:`GraphRunner` -- serve bodies with an input contract. Proofs are in
+:mod:`firstlight.graphs.proof`, the sanitizer in :mod:`firstlight.graphs.sanitizer`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from firstlight.graphs.cost import BatchTimes, CostCurve, MeasuredCost
 from firstlight.graphs.decision import CostModel, Decider, DecisionCounter, PaddingIsFree
 from firstlight.graphs.lengths import Lengths
 from firstlight.graphs.ownership import Ownership
+from firstlight.graphs.planner import Budget, CaptureCosts, Plan, plan_buckets
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.runner import (
     BucketFailure,
@@ -54,7 +56,9 @@ __all__ = [
     "BucketReport",
     "BucketState",
     "BucketTable",
+    "Budget",
     "CaptureBackend",
+    "CaptureCosts",
     "CaptureReport",
     "CostCurve",
     "CostModel",
@@ -72,6 +76,7 @@ __all__ = [
     "Padding",
     "PaddingIsFree",
     "Piece",
+    "Plan",
     "ScratchArena",
     "SlotInfo",
     "SlotRegistry",
@@ -90,6 +95,7 @@ __all__ = [
     "padded_tokens_slot",
     "parse_ladder",
     "phase_extent",
+    "plan_buckets",
     "request_ladder",
     "row_slots",
 ]
