@@ -9,6 +9,8 @@ import pytest
 import torch
 from tools.tiny_checkpoints import build_checkpoint
 
+pytest_plugins = ["firstlight.testing"]
+
 TinyCheckpoint = Callable[[str], Path]
 
 

@@ -38,6 +38,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     | {"core", "demo", "media", "memory", "attention", "models", "graphs", "sampling"},
     "server": _BASE | {"core", "demo", "media", "engine"},
     "cli": _BASE | {"core", "demo", "media", "models", "graphs", "engine", "server"},
+    "testing": _BASE | {"core", "models", "graphs", "engine"},
 }
 """Which parts of the package each part may import, beside itself."""
 

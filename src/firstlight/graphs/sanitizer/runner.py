@@ -193,8 +193,8 @@ class SanitizingRunner(GraphRunner):
                 yield Fault(FindingKind.WRITE_OUTSIDE, f"slot {name}", f"{what} were written")
 
     def _examined(self, decision: Decision) -> int | None:
-        """The graph that is looked at: also the quarantined one that a batch ran eager for."""
-        if decision.reason is not Reason.QUARANTINED:
+        """The graph that is looked at: also one that was captured and did not serve the batch."""
+        if decision.reason not in (Reason.QUARANTINED, Reason.PADDING_COST):
             return decision.bucket
         bucket = self.buckets.fitting(decision.tokens)
         return bucket if bucket in self._replays else None
