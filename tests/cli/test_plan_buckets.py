@@ -20,7 +20,11 @@ Capsys = pytest.CaptureFixture[str]
 
 MEASURED: dict[str, Any] = {
     "padding_cost": {
-        "prefill": {"eager_ms": [[1, 4.0], [1000, 104.0]], "replay_ms": [[16, 2.0], [1000, 100.0]]}
+        "prefill": [
+            {"rows": 1, "eager_ms": 4.0, "replay_ms": None},
+            {"rows": 16, "eager_ms": 5.5, "replay_ms": 2.0},
+            {"rows": 1000, "eager_ms": 104.0, "replay_ms": 100.0},
+        ]
     },
     "buckets": {
         "prefill": [
@@ -251,7 +255,7 @@ def test_where_eager_is_always_faster_the_list_is_empty_and_no_file_is_written(
     lengths: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     cost, out = tmp_path / "inspect.json", tmp_path / "out.json"
-    slow = {"eager_ms": [[1, 1.0], [1000, 2.0]], "replay_ms": [[1, 50.0], [1000, 60.0]]}
+    slow = [{"rows": n, "eager_ms": 2.0, "replay_ms": 50.0} for n in (1, 1000)]
     cost.write_text(json.dumps({"padding_cost": {"prefill": slow}}))
     assert plan(lengths, "--cost", cost) == 0
     assert "none: eager is always faster" in capsys.readouterr().out

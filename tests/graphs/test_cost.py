@@ -98,3 +98,11 @@ def test_eager_that_nobody_knows_is_infinitely_slow() -> None:
     times = BatchTimes(None, LINE)
     assert times.run(16, 64) == LINE.at(64)
     assert times.run(16, None) == float("inf")
+
+
+def test_beyond_what_was_measured_eager_and_replay_keep_their_distance() -> None:
+    times = BatchTimes(
+        CostCurve(((1, 4.0), (100, 13.0), (200, 24.0))), CostCurve(((16, 2.0), (200, 20.0)))
+    )
+    assert times.eager_ms(2000) - times.replay_ms(2000) == pytest.approx(4.0)
+    assert times.replay_ms(300) == pytest.approx(20.0 + 100 * (18 / 184))

@@ -14,7 +14,7 @@ from firstlight.core.reason import Mode, Phase, Reason
 from firstlight.graphs import BucketState, BucketTable, Decider, Extent
 from firstlight.graphs.clock import OwnTime
 from firstlight.graphs.cost import BatchTimes, CostCurve, MeasuredCost
-from firstlight.graphs.measure import measure, spread
+from firstlight.graphs.measure import MAX_SIZES, measure, spread
 from tests.graphs.decoder import CAPACITY, Rig
 
 
@@ -50,7 +50,7 @@ def test_few_sizes_are_measured_and_give_the_times_that_were_taken() -> None:
     times = measure(runner, budget_s=60, clock=runner.clock)
     assert times is not None
     assert times.eager is not None
-    assert len({rows for rows, _ in runner.calls}) <= 7
+    assert len({rows for rows, _ in runner.calls}) <= MAX_SIZES + 1
     for rows in (16, 100, 1024):
         assert times.replay.at(rows) == pytest.approx(1 + rows / 10)
         assert times.eager.at(rows) == pytest.approx(2 + rows / 10)

@@ -72,19 +72,21 @@ def costs_of_report(report: Mapping[str, Any], source: str) -> Costs:
     """
     try:
         measured = report["padding_cost"]["prefill"]
-        eager = measured.get("eager_ms")
-        times = BatchTimes(None if eager is None else _curve(eager), _curve(measured["replay_ms"]))
+        eager, replay = _points(measured, "eager_ms"), _points(measured, "replay_ms")
+        times = BatchTimes(CostCurve.through(eager) if eager else None, CostCurve.through(replay))
         capture, once = _capture_costs(report)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise ConfigError(
-            f"{source} holds no measured prefill costs (padding_cost.prefill with replay_ms and, "
-            f"if eager is to be allowed, eager_ms: lists of [rows, ms]): {error!r}"
+            f"{source} holds no measured prefill costs: padding_cost.prefill is a list of objects "
+            f"with rows, replay_ms and, if eager is to be allowed, eager_ms ({error!r})"
         ) from error
     return Costs(times, capture, once, source)
 
 
-def _curve(pairs: Sequence[Sequence[float]]) -> CostCurve:
-    return CostCurve(tuple((int(rows), float(ms)) for rows, ms in pairs))
+def _points(measured: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
+    """Milliseconds by rows, where they were measured."""
+    known = [entry for entry in measured if entry.get(name) is not None]
+    return {int(entry["rows"]): float(entry[name]) for entry in known}
 
 
 def _capture_costs(report: Mapping[str, Any]) -> tuple[CaptureCosts | None, float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from firstlight.cli.plan_costs import Costs
+from firstlight.cli.plan_costs import Costs, costs_of_report
 from firstlight.graphs import Lengths, default_ladder, expected_waste
+from firstlight.graphs.cost import MARGIN
 from firstlight.graphs.planner import CaptureCosts, Plan
 from firstlight.graphs.waste import sglang_ladder
 
@@ -28,6 +29,24 @@ def compare(plan: Plan, lengths: Lengths, costs: Costs) -> dict[str, Any]:
         "multiple_of": plan.align,
         "gap": plan.gap,
         "lists": [_row(name, sizes, lengths, costs) for name, sizes in lists.items()],
+    }
+
+
+def waste_row(report: Mapping[str, Any], lengths: Lengths) -> dict[str, Any]:
+    """The expected waste of the prefill buckets in a report of ``LLM.inspect()``.
+
+    By measured times with the margin that the engine decides with, or by rows where padding is
+    taken to be free.
+    """
+    sizes = [bucket["size"] for bucket in report["buckets"]["prefill"]]
+    measured = "prefill" in report["padding_cost"]
+    times = costs_of_report(report, "the report").times if measured else None
+    waste = expected_waste(sizes, lengths, times, MARGIN)
+    return {
+        "lengths": lengths.label,
+        "rows": round(waste.rows, 4),
+        "time": None if waste.time is None else round(waste.time, 4),
+        "eager": round(waste.eager, 4),
     }
 
 

@@ -85,7 +85,7 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def _table(rows: _Rows) -> Table:
     table = Table()
-    columns = [c for c in _columns(rows) if any(row.get(c) not in (None, "") for row in rows)]
+    columns = [c for c in _columns(rows) if any(row.get(c) not in (None, "", {}) for row in rows)]
     for column in columns:
         numbers = all(isinstance(row.get(column), int | float) for row in rows)
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")
@@ -109,6 +109,8 @@ def _text(name: str, value: object) -> str:
         return _size(value)
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(name.partition('_')[0], v)}" for key, v in value.items())
     if isinstance(value, list | tuple):
         return "[" + ", ".join(str(v) for v in value) + "]"
     return str(value)

@@ -7,7 +7,14 @@ from typing import Any
 
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Phase
-from firstlight.graphs import CaptureReport, GraphRunner, Lengths, MeasuredCost, expected_waste
+from firstlight.graphs import (
+    BatchTimes,
+    CaptureReport,
+    GraphRunner,
+    Lengths,
+    MeasuredCost,
+    expected_waste,
+)
 from firstlight.graphs.measure import measure
 
 SHARE = 0.05
@@ -43,17 +50,12 @@ def settle_costs(
             cost.settle(times)
 
 
-def describe_costs(costs: Costs) -> dict[str, Any]:
-    """What was measured, by phase: ``[rows, ms]`` pairs, as ``plan-buckets --cost`` reads them."""
+def describe_costs(costs: Costs) -> dict[str, list[dict[str, Any]]]:
+    """The measured times by phase and size, as ``plan-buckets --cost`` reads them."""
     return {
-        phase.value: {
-            "eager_ms": _pairs(times.eager.points),
-            "replay_ms": _pairs(times.replay.points),
-            "margin": cost.margin,
-            "seconds": round(times.seconds, 4),
-        }
+        phase.value: _by_rows(times)
         for phase, cost in costs.items()
-        if (times := cost.times) is not None and times.eager is not None
+        if (times := cost.times) is not None
     }
 
 
@@ -75,5 +77,14 @@ def describe_waste(buckets: tuple[int, ...], cost: MeasuredCost | None) -> list[
     ]
 
 
-def _pairs(points: tuple[tuple[int, float], ...]) -> list[list[float]]:
-    return [[rows, round(ms, 4)] for rows, ms in points]
+def _by_rows(times: BatchTimes) -> list[dict[str, Any]]:
+    eager = {} if times.eager is None else dict(times.eager.points)
+    replay = dict(times.replay.points)
+    return [
+        {
+            "rows": rows,
+            "eager_ms": None if rows not in eager else round(eager[rows], 4),
+            "replay_ms": None if rows not in replay else round(replay[rows], 4),
+        }
+        for rows in sorted(eager | replay)
+    ]

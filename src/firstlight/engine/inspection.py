@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from firstlight.contract import InputContract
-from firstlight.core.reason import Phase
+from firstlight.core.reason import Decision, Phase
 from firstlight.engine.accounting import describe_bytes, describe_seconds
 from firstlight.engine.build import Parts
 from firstlight.engine.costs import describe_costs, describe_waste
@@ -95,25 +96,42 @@ def _rounded(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _eager(runner: GraphRunner) -> list[dict[str, str]]:
-    """The batches that would run eager now."""
+    """The batches that would run eager now, by their rows."""
     largest, capacity = runner.buckets.largest, runner.registry.capacity
     found = []
+    low = 1
     for size in runner.buckets.sizes:
-        decision = runner.decide(runner.extent(size), 1)
-        if decision.bucket is None:
-            found.append(
-                {"when": f"{size} rows", "reason": decision.reason.value, "detail": decision.detail}
-            )
+        high = _last_eager(runner, low, size)
+        if high >= low:
+            when = f"{low} to {high} rows" if high > low else f"{low} rows"
+            found.append(_refusal(runner, high, when))
+        low = size + 1
     if largest < capacity.tokens:
-        decision = runner.decide(runner.extent(largest + 1), 1)
-        found.append(
-            {
-                "when": f"more than {largest} rows",
-                "reason": decision.reason.value,
-                "detail": decision.detail,
-            }
-        )
+        found.append(_refusal(runner, largest + 1, f"more than {largest} rows"))
     return found
+
+
+def _last_eager(runner: GraphRunner, low: int, size: int) -> int:
+    """The longest batch of ``low`` to ``size`` rows that runs eager; ``low - 1`` if none does.
+
+    Whatever refuses the bucket as such refuses all of them; its padding is dear for the shorter.
+    """
+    return (
+        low
+        - 1
+        + bisect_left(
+            range(low, size + 1), True, key=lambda n: _decide(runner, n).bucket is not None
+        )
+    )
+
+
+def _decide(runner: GraphRunner, rows: int) -> Decision:
+    return runner.decide(runner.extent(rows), 1)
+
+
+def _refusal(runner: GraphRunner, rows: int, when: str) -> dict[str, str]:
+    decision = _decide(runner, rows)
+    return {"when": when, "reason": decision.reason.value, "detail": decision.detail}
 
 
 def _decisions(runner: GraphRunner) -> list[dict[str, Any]]:

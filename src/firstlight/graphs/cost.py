@@ -67,9 +67,11 @@ class CostCurve:
         if i < len(self.points):
             x2, y2 = self.points[i]
             return y + (y2 - y) * (rows - x) / (x2 - x)
-        return y + (rows - x) * self._slope_beyond()
+        return y + (rows - x) * self.slope_beyond
 
-    def _slope_beyond(self) -> float:
+    @property
+    def slope_beyond(self) -> float:
+        """Ms that a row is taken to add beyond the last point."""
         (x, y), average = self.points[-1], self.points[-1][1] / max(self.points[-1][0], 1)
         if len(self.points) == 1:
             return average
@@ -91,12 +93,30 @@ class BatchTimes:
 
     def eager_ms(self, live: int) -> float:
         """Estimated ms of ``live`` rows run eager."""
-        return inf if self.eager is None else self.eager.at(live)
+        return inf if self.eager is None else self._at(self.eager, live)
+
+    def replay_ms(self, bucket: int) -> float:
+        """Estimated ms of a replay of ``bucket`` rows.
+
+        A replay makes the calls of an eager run of its size and no more, so a longer time measured
+        of it is noise: it counts as eager's at that size.
+        """
+        return min(self._at(self.replay, bucket), self.eager_ms(bucket))
 
     def run(self, live: int, bucket: int | None) -> float:
         """Estimated ms of a batch: by the graph of ``bucket``, or eager where that is faster."""
         eager = self.eager_ms(live)
-        return eager if bucket is None else min(self.replay.at(bucket), eager)
+        return eager if bucket is None else min(self.replay_ms(bucket), eager)
+
+    def _at(self, curve: CostCurve, rows: int) -> float:
+        """Beyond what was measured of it, a row adds as much to one curve as to the other.
+
+        Each with a slope of its own, they would drift apart by what is noise at the last points.
+        """
+        if self.eager is None or rows <= curve.last:
+            return curve.at(rows)
+        slope = min(self.eager.slope_beyond, self.replay.slope_beyond)
+        return curve.at(curve.last) + (rows - curve.last) * slope
 
     def ideal(self, live: int) -> float:
         """Estimated ms of ``live`` rows if there were a graph of exactly that size."""
@@ -132,15 +152,13 @@ class MeasuredCost:
     def too_dear(self, live: int, bucket: int) -> str | None:
         """Why replaying ``bucket`` loses to running ``live`` rows eager, in ms; None if not.
 
-        A batch longer than any measured one is not judged: both its times would be guesses. A
-        replay makes the calls of an eager run of its size and no more, so a longer time measured
-        of it is noise: it counts as eager's at that size, and a full bucket is never too dear.
+        A batch longer than any measured one is not judged: both its times would be guesses. A full
+        bucket is never too dear, see :meth:`BatchTimes.replay_ms`.
         """
         times = self._times
         if times is None or times.eager is None or live > times.eager.last:
             return None
-        replay = min(times.replay.at(bucket), times.eager.at(bucket))
-        eager = times.eager.at(live)
+        replay, eager = times.replay_ms(bucket), times.eager_ms(live)
         if replay <= eager * (1 + self.margin):
             return None
         return (

@@ -123,7 +123,7 @@ class Problem:
         """Edges from prefix sums: as eager times ascend, those that beat t(j) come first."""
         rows, weights = np.array(lengths.rows), np.array(lengths.weights)
         sizes = np.concatenate(([0], np.unique(-(-rows // align) * align)))
-        replay = np.array([times.replay.at(int(size)) for size in sizes])
+        replay = np.array([times.replay_ms(int(size)) for size in sizes])
         known = times.eager is not None
         eager = np.array([times.eager_ms(int(n)) if known else 0.0 for n in rows])
         upto = np.searchsorted(rows, sizes, side="right")
@@ -150,8 +150,10 @@ class Problem:
         """The nodes of the best list of at most ``count``; the shortest of equally good ones."""
         table = PathTable.of(self.edges, count)
         totals = table.best + self.tail[None, :]
-        length, last = divmod(int(np.argmin(totals)), totals.shape[1])
-        return table.path(length, last)
+        by_length = totals.min(axis=1)
+        # A longer list must be better by more than rounding.
+        length = int(np.argmax(by_length <= by_length.min() * (1 + 1e-12)))
+        return table.path(length, int(np.argmin(totals[length])))
 
 
 @dataclass(frozen=True, slots=True)

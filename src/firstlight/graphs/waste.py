@@ -45,9 +45,9 @@ def expected_waste(
         i = bisect_left(buckets, n)
         bucket = buckets[i] if i < len(buckets) else None
         if times is not None:
-            if bucket is not None and times.replay.at(bucket) > times.eager_ms(n) * (1 + margin):
+            if bucket is not None and times.replay_ms(bucket) > times.eager_ms(n) * (1 + margin):
                 bucket = None
-            spent += weight * (times.eager_ms(n) if bucket is None else times.replay.at(bucket))
+            spent += weight * (times.eager_ms(n) if bucket is None else times.replay_ms(bucket))
             needed += weight * times.ideal(n)
         live += weight * n
         computed += weight * (n if bucket is None else bucket)
