@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from firstlight.attention import AttentionLayer
 from firstlight.core.span import Span
 from firstlight.media import decode_image
 from firstlight.models.adapter import Adapter, Artifact
@@ -23,25 +24,16 @@ class DenseContext:
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
 
-    def attend(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention by its definition, in the layout of the hook."""
-        before = self.keys.get(layer_index, k[:0])
-        keys = self.keys[layer_index] = torch.cat([before, k])
-        values = self.values[layer_index] = torch.cat([self.values.get(layer_index, v[:0]), v])
+        before = self.keys.get(layer.index, k[:0])
+        keys = self.keys[layer.index] = torch.cat([before, k])
+        values = self.values[layer.index] = torch.cat([self.values.get(layer.index, v[:0]), v])
         share = q.shape[1] // k.shape[1]
-        scores = torch.einsum("qhd,khd->hqk", q, keys.repeat_interleave(share, 1)) * scale
+        scores = torch.einsum("qhd,khd->hqk", q, keys.repeat_interleave(share, 1)) * layer.scale
         row = torch.arange(len(q))[:, None] + len(before)
         column = torch.arange(len(keys))[None]
-        hidden = (column > row) | (column <= row - window if window else column < 0)
+        hidden = (column > row) | (column <= row - layer.window if layer.window else column < 0)
         weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
         return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(share, 1))
 

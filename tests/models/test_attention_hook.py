@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from firstlight.attention import AttentionLayer
 from firstlight.errors import ModelLoadError
 from firstlight.models.attention_hook import NAME, attention, install
 from tests.conftest import TinyCheckpoint
@@ -35,12 +36,12 @@ def test_the_context_gets_layer_scale_and_window() -> None:
     seen: dict[str, Any] = {}
 
     class Spy:
-        def attend(self, layer_index: int, q: torch.Tensor, *_: Any, **facts: Any) -> torch.Tensor:
-            seen.update(facts, layer=layer_index, shape=tuple(q.shape))
+        def attend(self, layer: AttentionLayer, q: torch.Tensor, *_: Any) -> torch.Tensor:
+            seen.update(layer=layer, shape=tuple(q.shape))
             return q
 
     call(firstlight=Spy(), scaling=0.5, sliding_window=7)
-    assert seen == {"layer": 3, "shape": (5, 4, 8), "scale": 0.5, "window": 7}
+    assert seen == {"layer": AttentionLayer(3, 0.5, 7), "shape": (5, 4, 8)}
 
 
 def test_without_a_context_the_error_says_what_to_pass() -> None:

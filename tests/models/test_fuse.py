@@ -90,7 +90,7 @@ def test_windows_are_taken_over_from_what_the_layer_asks_for(
     model = loaded(tiny_checkpoint, "mistral")
     decoder = model.adapter.decoder
     fused(model)
-    assert [layer.self_attn.window for layer in decoder.layers] == [
+    assert [layer.self_attn.layer.window for layer in decoder.layers] == [
         decoder.config.sliding_window
     ] * len(decoder.layers)
 

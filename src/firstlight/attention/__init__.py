@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from firstlight.attention.context import PagedAttention
 from firstlight.attention.cpu import attention_
+from firstlight.attention.layer import AttentionLayer
 from firstlight.attention.metadata import RowsInMemory, attention_values
 from firstlight.attention.op import attention_op
 
-__all__ = ["PagedAttention", "RowsInMemory", "attention_", "attention_op", "attention_values"]
+__all__ = [
+    "AttentionLayer",
+    "PagedAttention",
+    "RowsInMemory",
+    "attention_",
+    "attention_op",
+    "attention_values",
+]

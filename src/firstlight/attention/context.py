@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from firstlight.attention.cpu import NO_WINDOW
+from firstlight.attention.layer import AttentionLayer
 from firstlight.attention.op import attention_op
 from firstlight.memory.pool import KVPool
 
@@ -26,43 +27,24 @@ class PagedAttention:
     page_table: Tensor
     attention_rows: Tensor
 
-    def attend(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store the rows' keys and values and attend.
 
         Args:
             q: ``[T, heads, key_dim]``. k, v: ``[T, kv_heads, key_dim | value_dim]``.
-            window: positions a query sees back, itself included; None is all.
 
         Returns:
             ``[T, heads, value_dim]``, zero on rows that belong to no request.
         """
-        return self._attend(layer_index, q, k, v, scale, window, last_only=False)
+        return self._attend(layer, q, k, v, last_only=False)
 
-    def attend_last(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend_last(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The same for the last row of each request alone: q is ``[B, heads, key_dim]``.
 
         Returns:
             ``[B, heads, value_dim]``, zero for request rows that are not in use.
         """
-        return self._attend(layer_index, q, k, v, scale, window, last_only=True)
+        return self._attend(layer, q, k, v, last_only=True)
 
     def last_rows(self) -> Tensor:
         """int64 ``[B]``: the row of each request's last position; 0 for rows that are not in use.
@@ -73,29 +55,21 @@ class PagedAttention:
         return (rows[:, 0] + rows[:, 1] - 1).clamp(min=0)
 
     def _attend(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        *,
-        last_only: bool,
+        self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor, *, last_only: bool
     ) -> Tensor:
         out = torch.empty(*q.shape[:2], v.shape[2], dtype=q.dtype, device=q.device)
         attention_op()(
             q,
             k,
             v,
-            self.pool.keys[layer_index],
-            self.pool.values[layer_index],
+            self.pool.keys[layer.index],
+            self.pool.values[layer.index],
             self.write_locations,
             self.page_table,
             self.attention_rows,
             out,
-            scale,
-            window or NO_WINDOW,
+            layer.scale,
+            layer.window or NO_WINDOW,
             last_only,
         )
         return out

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from firstlight.attention import AttentionLayer
 from firstlight.errors import ModelLoadError
 
 NAME = "firstlight"
@@ -30,25 +31,14 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 class AttentionContext(Protocol):
     """What the engine gives a decoder call: it holds the KV pool and the batch's metadata."""
 
-    def attend(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Write k and v of this step's tokens and attend over each request's context.
 
         Args:
-            layer_index: the decoder layer, from 0.
+            layer: its index, the scale of its scores, its window.
             q: ``[T, query heads, head_dim]``, rotary embedding applied; may be a strided view.
             k: ``[T, kv heads, head_dim]``, rotary embedding applied.
             v: ``[T, kv heads, v_head_dim]``.
-            scale: factor of the scores, before softmax.
-            window: keys a query sees at most, itself included; None is all before it.
 
         Returns:
             ``[T, query heads, v_head_dim]``.
@@ -110,13 +100,13 @@ def attention(
             "which paged attention does not take"
         )
     _refuse_unknown_semantics(who, kwargs)
-    out = firstlight.attend(
-        int(module.layer_idx),  # type: ignore[arg-type]
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
+    layer = AttentionLayer(
+        index=int(module.layer_idx),  # type: ignore[arg-type]
         scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
         window=sliding_window,
+    )
+    out = firstlight.attend(
+        layer, query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
     )
     return out[None], None
 

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from firstlight.attention import AttentionLayer
 from firstlight.contract import InputContract, PlaneDType
 from firstlight.errors import ModelLoadError, ProbeError
 from firstlight.media import ImageProcessor, decode_image
@@ -54,26 +55,17 @@ class _Recorder:
     def __init__(self) -> None:
         self.layers: dict[int, LayerFacts] = {}
 
-    def attend(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Note the facts; the first value of each group stands in for attention's result."""
-        if layer_index in self.layers:
-            raise ModelLoadError(f"layer {layer_index} runs attention twice in one pass")
-        self.layers[layer_index] = LayerFacts(
+        if layer.index in self.layers:
+            raise ModelLoadError(f"layer {layer.index} runs attention twice in one pass")
+        self.layers[layer.index] = LayerFacts(
             heads=q.shape[1],
             kv_heads=k.shape[1],
             head_dim=k.shape[2],
             v_head_dim=v.shape[2],
-            window=window,
-            scale=scale,
+            window=layer.window,
+            scale=layer.scale,
         )
         return v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 

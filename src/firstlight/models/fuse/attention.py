@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from firstlight.attention import AttentionLayer
 from firstlight.models.attention_hook import NAME
 from firstlight.models.fuse.linear import PackedLinear, plain_linears
 
@@ -15,16 +16,14 @@ from firstlight.models.fuse.linear import PackedLinear, plain_linears
 class FusedAttention(nn.Module):
     """Projections, optional RMSNorm per head, rotary embedding, attention, output projection.
 
-    Queries and keys are normalised and rotated together, as heads of one tensor. ``scale`` and
-    ``window`` are what the replaced layer was heard to ask attention for.
+    Queries and keys are normalised and rotated together, as heads of one tensor. ``layer`` is
+    what the replaced layer was heard to ask attention for.
     """
 
-    def __init__(self, attention: Any, *, scale: float, window: int | None) -> None:
+    def __init__(self, attention: Any, layer: AttentionLayer) -> None:
         super().__init__()
         a = attention
-        self.scale = scale
-        self.window = window
-        self.layer_idx = int(a.layer_idx)
+        self.layer = layer
         self.head_dim = int(a.head_dim)
         self.heads = a.q_proj.out_features // self.head_dim
         self.kv_heads = a.k_proj.out_features // self.head_dim
@@ -56,12 +55,10 @@ class FusedAttention(nn.Module):
         rows, both = qkv.shape[0], (self.heads + self.kv_heads) * self.head_dim
         qk = rotate(self.norm(qkv[:, :both].view(rows, -1, self.head_dim)), position_embeddings)
         attended = kwargs[NAME].attend(
-            self.layer_idx,
+            self.layer,
             qk[:, : self.heads],
             qk[:, self.heads :],
             qkv[:, both:].view(rows, self.kv_heads, self.head_dim),
-            scale=self.scale,
-            window=self.window,
         )
         return self.out(attended.reshape(rows, -1))[None], None
 

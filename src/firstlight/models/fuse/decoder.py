@@ -45,8 +45,7 @@ def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport) -> None:
 
 
 def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary) -> _Candidate:
-    scale, window = heard(old, hidden_size, rotary)
-    new = FusedAttention(old, scale=scale, window=window)
+    new = FusedAttention(old, heard(old, hidden_size, rotary))
     return new, attention_parity(old, new, hidden_size, rotary)
 
 

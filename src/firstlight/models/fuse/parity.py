@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from firstlight.attention import AttentionLayer
 from firstlight.models.attention_hook import NAME
 
 _ROWS = 5
@@ -23,36 +24,18 @@ class Recorder:
     """
 
     def __init__(self, last: Sequence[int] = ()) -> None:
-        self.calls: list[tuple[int, float, int | None]] = []
+        self.calls: list[AttentionLayer] = []
         self._last = list(last)
 
-    def attend(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """A result for every row."""
-        self.calls.append((layer_index, scale, window))
+        self.calls.append(layer)
         keys, values = _mixed(q, k, v)
         return (q * keys + values).contiguous()
 
-    def attend_last(
-        self,
-        layer_index: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend_last(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The same result for the last rows alone, whose queries these are."""
-        self.calls.append((layer_index, scale, window))
+        self.calls.append(layer)
         keys, values = _mixed(q, k, v)
         return (q * keys[self._last] + values[self._last]).contiguous()
 
@@ -77,12 +60,11 @@ Rotary = tuple[Tensor, Tensor]
 """Cosines and sines ``[1, rows, head_dim]`` of the decoder's own rotary embedding."""
 
 
-def heard(attention: nn.Module, hidden_size: int, rotary: Rotary) -> tuple[float, int | None]:
-    """The scale and the window that a layer asks attention for, by listening to one call."""
+def heard(attention: nn.Module, hidden_size: int, rotary: Rotary) -> AttentionLayer:
+    """What a layer asks attention for, by listening to one call."""
     recorder = Recorder()
     _call(attention, _input(attention, hidden_size, rotary), rotary, recorder)
-    (_, scale, window), *_ = recorder.calls
-    return scale, window
+    return recorder.calls[0]
 
 
 def attention_parity(

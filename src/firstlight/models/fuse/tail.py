@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from firstlight.attention import AttentionLayer
 from firstlight.models.adapter import Adapter
 from firstlight.models.attention_hook import NAME
 from firstlight.models.fuse.attention import FusedAttention, HeadNorm, rotate
@@ -25,12 +26,10 @@ from firstlight.models.probe import random_rows
 class TailAttention(nn.Module):
     """Attention whose queries are the last row of each request."""
 
-    def __init__(self, attention: Any, *, scale: float, window: int | None) -> None:
+    def __init__(self, attention: Any, layer: AttentionLayer) -> None:
         super().__init__()
         a = attention
-        self.scale = scale
-        self.window = window
-        self.layer_idx = int(a.layer_idx)
+        self.layer = layer
         self.head_dim = int(a.head_dim)
         self.heads = a.q_proj.out_features // self.head_dim
         self.kv_heads = a.k_proj.out_features // self.head_dim
@@ -53,12 +52,10 @@ class TailAttention(nn.Module):
         q = self.q(hidden.index_select(0, last)).view(len(last), -1, self.head_dim)
         there = tuple(t.index_select(1, last) for t in rotary)
         attended = context.attend_last(
-            self.layer_idx,
+            self.layer,
             rotate(self.q_norm(q), (there[0], there[1])),
             rotate(self.k_norm(kv[:, :keys].view(rows, -1, self.head_dim)), rotary),
             kv[:, keys:].view(rows, self.kv_heads, self.head_dim),
-            scale=self.scale,
-            window=self.window,
         )
         out: Tensor = self.out(attended.reshape(len(last), -1))
         return out
@@ -67,14 +64,14 @@ class TailAttention(nn.Module):
 class TailLayer(nn.Module):
     """A pre-norm decoder layer that returns one row per request."""
 
-    def __init__(self, layer: Any, *, scale: float, window: int | None) -> None:
+    def __init__(self, layer: Any, asked: AttentionLayer) -> None:
         super().__init__()
         # What transformers' decoders read of a layer besides calling it, e.g. attention_type.
         for name, value in vars(layer).items():
             if not name.startswith("_") and name != "training":
                 setattr(self, name, value)
         self.input_layernorm = layer.input_layernorm
-        self.self_attn = TailAttention(layer.self_attn, scale=scale, window=window)
+        self.self_attn = TailAttention(layer.self_attn, asked)
         self.post_attention_layernorm = layer.post_attention_layernorm
         self.mlp = FusedMLP(layer.mlp) if FusedMLP.takes(layer.mlp) else layer.mlp
 
@@ -121,9 +118,8 @@ def fuse_tail(adapter: Adapter, report: FuseReport) -> bool:
     recorder = Recorder(last)
     inputs = random_rows(adapter, 5, recorder)
     want = body(inputs)[list(last)]
-    _, scale, window = recorder.calls[-1]
     try:
-        layers[-1] = TailLayer(old, scale=scale, window=window)
+        layers[-1] = TailLayer(old, recorder.calls[-1])
         found = compare(lambda: want, lambda: body(inputs))
     except Exception as error:  # e.g. a DeepStack add after the last layer wants all rows
         found = f"{type(error).__name__}: {error}"
