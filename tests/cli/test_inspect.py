@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.cli.fake_model import REPORT, FakeModel
@@ -48,3 +49,26 @@ def test_options_reach_the_configuration() -> None:
         4,
         True,
     )
+
+
+def test_waste_is_expected_on_lengths_of_ones_own(capsys: Capsys, tmp_path: Path) -> None:
+    class Model(FakeModel):
+        def inspect(self) -> dict[str, object]:
+            times = [{"rows": n, "eager_ms": 2.0 + n, "replay_ms": 1.0 + n} for n in (1, 64)]
+            return REPORT | {"padding_cost": {"prefill": times}, "waste": []}
+
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("62\n100\n")
+    assert main(["inspect", "--json", "--lengths", str(lengths)], open_model=Model().open) == 0
+    (row,) = json.loads(capsys.readouterr().out)["waste"]
+    assert row["lengths"] == "2 lengths from 62 to 100"
+    assert row["rows"] == pytest.approx(164 / 162 - 1, abs=1e-4)
+    assert row["time"] == pytest.approx((65 + 102) / (63 + 101) - 1, abs=1e-4)
+    assert row["eager"] == 0.5
+
+
+def test_a_file_of_lengths_is_read_before_a_model_is_loaded(capsys: Capsys) -> None:
+    model = FakeModel()
+    assert main(["inspect", "--lengths", "none.txt"], open_model=model.open) == 2
+    assert model.config is None
+    assert "none.txt" in capsys.readouterr().err
