@@ -13,7 +13,7 @@ from benchmarks.row import Row
 
 def start_to_answer(picture: Path, *, rounds: int = 3) -> Row:
     """Seconds of ``firstlight run`` about a picture, in a fresh process each round."""
-    command = [sys.executable, "-m", "firstlight.cli.main", "run", "--no-progress"]
+    command = [sys.executable, "-m", "firstlight", "run", "--no-progress"]
     command += ["--image", str(picture), "What is in the picture?"]
     seconds = []
     for _ in range(rounds):
