@@ -228,7 +228,8 @@ class GraphRunner:
         if prover is None or prover.level is ProofLevel.OFF:
             self.buckets.mark(bucket, BucketState.READY)
             return None
-        proof = prover.prove(self.subject(bucket), declarations=bucket == self.buckets.sizes[0])
+        smallest = self.phase is Phase.PREFILL and bucket == self.buckets.sizes[0]
+        proof = prover.prove(self.subject(bucket), declarations=smallest)
         if proof.passed:
             self.buckets.mark(bucket, BucketState.READY)
         else:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from firstlight.core.reason import Phase
 from firstlight.graphs.body import Body, BodyInputs
-from firstlight.graphs.proof.cases import GUARDS, Case, Limits
+from firstlight.graphs.proof.cases import Case, Limits
 from firstlight.graphs.proof.contents import Batch, Contents, state_values
 from firstlight.graphs.proof.memory import Placed, ProofMemory
 from firstlight.graphs.registry import SlotRegistry
@@ -84,6 +84,7 @@ class Bench:
     seed: int
     units: list[int] = field(default_factory=list)
     before: dict[str, Tensor] = field(default_factory=dict)
+    _guards: int = 0
     _found: dict[str, Tensor] = field(default_factory=dict)
     _state: Mapping[str, Tensor] = field(default_factory=dict)
     _watched: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
@@ -92,8 +93,9 @@ class Bench:
         self._state = self.memory.state()
         return self
 
-    def lend(self, n: int) -> None:
-        """Take ``n`` units, guards included, for all batches to come."""
+    def lend(self, n: int, guards: int) -> None:
+        """Take ``n`` units for all batches to come, ``guards`` of which no batch gets."""
+        self._guards = guards
         self.units = list(self.memory.lend(n))
         sink = [] if self.memory.sink is None else [self.memory.sink]
         if not self._state:
@@ -124,14 +126,9 @@ class Bench:
         values: list[int] = self._watched.tolist()
         return values
 
-    @property
-    def guards(self) -> tuple[int, int]:
-        """Units of the loan that no request gets: its first and its last."""
-        return self.units[0], self.units[-1]
-
     def place(self, case: Case, turn: int = 0) -> tuple[Placed, ...]:
         """Units for the requests of a case; another ``turn`` gives other places."""
-        room = self.units[GUARDS // 2 : len(self.units) - GUARDS // 2]
+        room = self.units[self._guards // 2 : len(self.units) - self._guards // 2]
         if case.scattered or turn:
             generator = torch.Generator().manual_seed(self.seed + turn)
             room = [room[i] for i in torch.randperm(len(room), generator=generator).tolist()]
@@ -178,7 +175,7 @@ class Bench:
         self.load(batch, rows)
 
         def run() -> Tensor:
-            with torch.no_grad():
+            with torch.inference_mode():  # as in a step
                 return self.subject.body(self.subject.inputs(rows))
 
         return self._run(run, batch, state)

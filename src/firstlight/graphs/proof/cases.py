@@ -10,7 +10,12 @@ from firstlight.core.reason import Phase
 from firstlight.graphs.proof.report import ProofLevel
 
 GUARDS = 2
-"""Units lent but given to no request: first and last of the loan, so also the sink's neighbour."""
+"""Units lent but given to no request: first and last of the loan, so also the sink's neighbour.
+A memory of very few units goes without."""
+
+
+LARGE = 128
+"""Rows from which attention, not launching operations, decides what a run costs."""
 
 
 class Media(Enum):
@@ -70,8 +75,13 @@ class Limits:
             0 < len(requests) <= self.max_requests
             and all(0 <= start < end <= self.max_context for start, end in requests)
             and 0 < sum(end - start for start, end in requests) <= self.bucket
-            and self.units(requests) + GUARDS <= self.free_units
+            and self.units(requests) + self.guards <= self.free_units
         )
+
+    @property
+    def guards(self) -> int:
+        """Units to lend beside those of the requests."""
+        return GUARDS if self.free_units > 2 * GUARDS else 0
 
 
 def plan_cases(limits: Limits, level: ProofLevel) -> list[Case]:
@@ -85,10 +95,18 @@ def plan_cases(limits: Limits, level: ProofLevel) -> list[Case]:
 
 
 def mixed_case(limits: Limits) -> Case | None:
-    """The one batch that holds most at once: two requests, one with a cached prefix, in scattered
-    units, cut media spans, unequal position rows, and a padding row where the bucket allows one."""
+    """The one batch that holds most at once: two requests or more, one with a cached prefix, in
+    scattered units, cut media spans, unequal position rows, and a padding row if there may be one.
+
+    In large buckets attention over one long request would cost more than all else. There are more
+    requests there; where only one is possible, it has half of the rows and no prefix.
+    """
+    large = limits.bucket > LARGE and limits.phase is Phase.PREFILL
+    parts = min(limits.max_requests, max(limits.bucket // 64, 2))
     for n in (max(limits.previous + 1, limits.bucket - 1), limits.previous + 1, 1):
-        for requests in _shapes(limits, n, 2):
+        for requests in _shapes(limits, n, parts):
+            if large and len(requests) == 1:
+                requests = ((0, max(limits.bucket // 2, 1)),)
             if limits.allow(requests):
                 return Case("mixed", requests, Media.CUT, unequal=True, scattered=True)
     return None
@@ -135,7 +153,7 @@ def _shapes(limits: Limits, n: int, parts: int) -> Iterator[tuple[tuple[int, int
         lengths = _split(n, k) if k > 1 else _fewest(n, limits.max_context)
         for past in (2 * unit + 1, 1, 0):
             starts = [
-                min(past, max(limits.max_context - length, 0)) if i % 2 == 0 else 0
+                min(past, max(limits.max_context - length, 0)) if i == 0 else 0
                 for i, length in enumerate(lengths)
             ]
             yield tuple((s, s + length) for s, length in zip(starts, lengths, strict=True))

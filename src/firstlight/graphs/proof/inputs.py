@@ -28,8 +28,12 @@ class Change:
     state: Mapping[str, Tensor] | None = None
 
 
-def changes(bench: Bench, case: Case, base: Batch) -> Iterator[Change]:
-    """Each segment, plane, position row, the cached prefix, the places, the context."""
+def changes(bench: Bench, case: Case, base: Batch, *, places: bool) -> Iterator[Change]:
+    """Each segment, plane, position row, and the cached prefix.
+
+    Args:
+        places: also the context length, and where the requests live.
+    """
     generator = torch.Generator().manual_seed(bench.seed + 1)
     yield from _row_changes(bench, base, generator)
     if not bench.before:
@@ -42,11 +46,12 @@ def changes(bench: Bench, case: Case, base: Batch) -> Iterator[Change]:
             if held.dtype.is_floating_point:
                 held[at] = torch.randn(held[at].shape, generator=generator).to(held)
         yield Change("contents of the cached prefix", base, state)
+    if cached and places:
         shorter = tuple(_shorter(request) for request in base.requests)
         yield Change("context length", replace(base, requests=shorter))
-    moved = bench.place(case, turn=1)
-    if cached and any(a.units != b.units for a, b in zip(moved, base.requests, strict=True)):
-        yield Change("place in memory", replace(base, requests=moved))
+        moved = bench.place(case, turn=1)
+        if any(a.units != b.units for a, b in zip(moved, base.requests, strict=True)):
+            yield Change("place in memory", replace(base, requests=moved))
 
 
 def _row_changes(bench: Bench, base: Batch, generator: torch.Generator) -> Iterator[Change]:

@@ -15,7 +15,7 @@ from firstlight.core.reason import Phase
 from firstlight.errors import FirstlightError
 from firstlight.graphs.proof import equality
 from firstlight.graphs.proof.bench import Bench, Outcome, Subject
-from firstlight.graphs.proof.cases import GUARDS, Case, Limits, Media, mixed_case, plan_cases
+from firstlight.graphs.proof.cases import Case, Limits, Media, mixed_case, plan_cases
 from firstlight.graphs.proof.compare import difference, largest
 from firstlight.graphs.proof.contents import Batch, Contents
 from firstlight.graphs.proof.inputs import changes, check_padding, is_read, leave_stale
@@ -29,7 +29,8 @@ _ALONE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.b
 _PADDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
-EXACT_ROWS = 64
+_TWO_CHUNKS = "two chunks"
+EXACT_ROWS = 16
 """Up to this bucket an eager run at its shape is cheap against its capture, also at `QUICK`."""
 
 
@@ -114,14 +115,15 @@ class Prover:
         if not cases:
             tally.findings.append(_no_batch(limits))
         with self._bench(subject) as bench:
-            bench.lend(self._loan(limits, cases))
+            bench.lend(self._loan(limits, cases), limits.guards)
             full = self.level is ProofLevel.FULL
             around = bench.checksum() if full else {}
             for number, case in enumerate(cases):
-                with _findings_of(case, tally):
+                with _findings_of(case.name, tally):
                     self._case(bench, case, number, tally, declarations=declarations or full)
             if full:
-                self._chunks(bench, limits, tally)
+                with _findings_of(_TWO_CHUNKS, tally):
+                    self._chunks(bench, limits, tally)
                 tally.findings += _foreign_writes(around, bench.checksum())
         return BucketProof(
             subject.bucket, self.level, tally.cases, tally.worst, tally.worst_alone,
@@ -164,7 +166,7 @@ class Prover:
     def _loan(self, limits: Limits, cases: Sequence[Case]) -> int:
         """Units for the largest case, the guards, and some more that other places can be tried."""
         most = max((limits.units(case.requests) for case in cases), default=0)
-        return min(most + GUARDS + 2, limits.free_units)
+        return min(most + limits.guards + 2, limits.free_units)
 
     def _once(self, subject: Subject, *, eager: bool) -> Outcome | None:
         """One run of the mixed case; None if there is no legal batch."""
@@ -173,7 +175,7 @@ class Prover:
         if case is None:
             return None
         with self._bench(subject) as bench:
-            bench.lend(self._loan(limits, [case]))
+            bench.lend(self._loan(limits, [case]), limits.guards)
             batch = bench.contents.batch(case, bench.place(case), bench.seed)
             return bench.eager(batch) if eager else bench.replay(batch)
 
@@ -238,7 +240,7 @@ class Prover:
         """Change each input alone: eager must react, and the replay as eager does."""
         found, expected = base
         replays = self.level is ProofLevel.FULL or bool(tally.findings)
-        for change in changes(bench, case, batch):
+        for change in changes(bench, case, batch, places=replays):
             eager = bench.eager(change.batch, change.state)
             read = is_read(expected, eager)
             if not read:
@@ -274,19 +276,21 @@ class Prover:
 
 
 @contextmanager
-def _findings_of(case: Case, tally: _Tally) -> Iterator[None]:
+def _findings_of(name: str, tally: _Tally) -> Iterator[None]:
     """What a run raises is a finding about its bucket: nothing that serves may raise there."""
     try:
         yield
     except (FirstlightError, RuntimeError, ValueError, LookupError) as error:
         where = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
-        tally.findings.append(Finding(case.name, equality.REPLAY_EAGER, where))
+        tally.findings.append(Finding(name, equality.REPLAY_EAGER, where))
 
 
 def _one_request(limits: Limits) -> Case | None:
     """A request from its first token on that can be cut in two; decode never computes two rows."""
-    size = min(limits.bucket, limits.max_context, (limits.free_units - GUARDS) * limits.unit_tokens)
-    case = Case("two chunks", ((0, size),), Media.CUT, scattered=True)
+    size = min(
+        limits.bucket, limits.max_context, (limits.free_units - limits.guards) * limits.unit_tokens
+    )
+    case = Case(_TWO_CHUNKS, ((0, size),), Media.CUT, scattered=True)
     prefill = limits.phase is Phase.PREFILL
     return case if prefill and size > 1 and limits.allow(case.requests) else None
 

@@ -11,7 +11,7 @@ class ProofLevel(StrEnum):
     """How much is proven of each bucket before it is admitted.
 
     ``QUICK``: one batch (two requests, a cached prefix, scattered units, cut media spans, padding).
-    Up to 64 rows its replay must equal an eager run at the same shape bit for bit, and padding must
+    Up to 16 rows its replay must equal an eager run at the same shape bit for bit, and padding must
     not matter; beyond, where such a run costs as much as the capture, windows of its rows are
     computed again (:mod:`firstlight.graphs.proof.sampled`). The smallest bucket also shows that the
     model reads each input it declares.

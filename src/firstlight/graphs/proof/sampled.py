@@ -12,12 +12,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from firstlight.graphs.proof.bench import Bench, Outcome
 from firstlight.graphs.proof.compare import difference, relative_gap, scale_of
 from firstlight.graphs.proof.contents import Batch
-from firstlight.graphs.proof.equality import compare_state
+from firstlight.graphs.proof.equality import written_units
 from firstlight.graphs.proof.inputs import poisons
 from firstlight.graphs.proof.report import Finding
 
@@ -78,21 +79,27 @@ def _check(
     again = bench.eager(small, found.state, rows=small.live.tokens)
     findings: list[Finding] = []
     worst, scale = 0.0, scale_of(found.hidden)
-    for (index, first, end), at in zip(windows, bench.subject.outputs(small), strict=True):
+    for (index, first, end), place in zip(windows, bench.subject.outputs(small), strict=True):
         expected = _outputs(bench, batch, found.hidden, (index, first, end))
         if expected is None:
             continue
-        rows = again.hidden[at[0] : at[1]]
+        rows = again.hidden[place[0] : place[1]]
         worst = max(worst, relative_gap(rows, expected))
         gap = difference(rows, expected, tolerance * scale)
         if gap is not None:
             where = f"row {first + gap.first} of request {index} is the first of {gap.rows} to "
             where += f"differ by more than {tolerance:g} of the largest output"
             findings.append(Finding(name, COMPARED, where, gap.size))
-    written = max((scale_of(held) for held in again.state.values()), default=0.0)
-    findings += compare_state(
-        bench, batch, found.state, again.state, name, COMPARED, tolerance * written
-    )
+    units = [unit for request in small.requests for unit in written_units(bench, request)]
+    at = torch.tensor(sorted(set(bench.rows_of(units))))
+    for tensor, held in again.state.items():
+        kept, made = found.state[tensor][at], held[at]
+        gap = difference(kept, made, tolerance * scale_of(made))
+        if gap is not None:
+            unit = bench.watched[int(at[gap.first])]
+            where = f"{tensor}, unit {unit} is the first of {gap.rows} that differ"
+            findings.append(Finding(name, COMPARED, where, gap.size))
+            break  # what is wrong in one layer shows in all that follow
     return findings, worst
 
 
