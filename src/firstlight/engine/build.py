@@ -16,7 +16,7 @@ from firstlight.engine.costs import Costs, settle_costs
 from firstlight.engine.engine import Engine
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
 from firstlight.engine.pool_memory import PoolMemory
-from firstlight.engine.runners import RunnerBuilder, limits_of
+from firstlight.engine.runners import Limits, RunnerBuilder, limits_of
 from firstlight.engine.sanitizing import Sanitizer, SanitizingStep
 from firstlight.engine.scheduler import Scheduler
 from firstlight.engine.step import Step
@@ -96,10 +96,56 @@ def build(
     progress: Progress | None = None,
 ) -> Parts:
     """Memory, runners with captured graphs, and the loop around them."""
+    ground = _lay_ground(config, model)
+    sanitizer = Sanitizer(ground.pool) if config.sanitize else None
+    limits = limits_of(config, ground.memory)
+    builder = _runner_builder(config, ground, sanitizer)
+    seqs = limits.max_num_seqs
+    rows = Extent(limits.max_batch_tokens, seqs)
+    runners = {
+        Phase.PREFILL: builder.build(Phase.PREFILL, limits.prefill_buckets, rows),
+        Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
+    }
+    captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
+    settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
+    context = ground.memory.max_context
+    return Parts(
+        config=config,
+        model=model,
+        memory=ground.memory,
+        pool=ground.pool,
+        pages=ground.pages,
+        runners=runners,
+        captures=captures,
+        admission=Admission(model, max_context=context, seed=config.seed, clock=clock),
+        engine=_engine(ground, runners, limits, sanitized=config.sanitize, clock=clock),
+        fused=ground.fused,
+        costs=builder.costs,
+        packed_bytes=ground.packed_bytes,
+        findings=None if sanitizer is None else sanitizer.report,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What runners and loop stand on: a model made ready, and its memory."""
+
+    model: LoadedModel
+    fused: FuseReport | None
+    packed_bytes: int
+    memory: MemoryPlan
+    pool: KVPool
+    pages: PageAllocator
+
+    @property
+    def one_row_per_request(self) -> bool:
+        return self.fused is not None and self.fused.one_row_per_request
+
+
+def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     adapter = model.adapter
     loaded_bytes = weight_bytes(adapter.model)
     fused = fuse_model(adapter) if config.fuse else None
-    packed_bytes = weight_bytes(adapter.model) - loaded_bytes
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     memory = plan_memory(config, layers, adapter.dtype, model.max_context)
     pool = KVPool(
@@ -109,63 +155,60 @@ def build(
         dtype=adapter.dtype,
         device=adapter.device,
     )
-    sanitizer = Sanitizer(pool) if config.sanitize else None
-    limits = limits_of(config, memory)
-    pages = PageAllocator(memory.n_pages)
-    prover = Prover(
-        adapter.contract, PoolMemory(pool, pages, memory), level=ProofLevel(config.proof)
+    return _Ground(
+        model=model,
+        fused=fused,
+        packed_bytes=weight_bytes(adapter.model) - loaded_bytes,
+        memory=memory,
+        pool=pool,
+        pages=PageAllocator(memory.n_pages),
     )
-    builder = RunnerBuilder(
+
+
+def _runner_builder(
+    config: EngineConfig, ground: _Ground, sanitizer: Sanitizer | None
+) -> RunnerBuilder:
+    adapter = ground.model.adapter
+    pool_memory = PoolMemory(ground.pool, ground.pages, ground.memory)
+    return RunnerBuilder(
         adapter.body(),
         adapter.contract,
-        pool,
-        memory,
-        _owned(adapter.decoder, pool),
+        ground.pool,
+        ground.memory,
+        _owned(adapter.decoder, ground.pool),
         dtype=adapter.dtype,
         config=config,
-        prover=prover,
-        one_row_per_request=fused is not None and fused.one_row_per_request,
+        prover=Prover(adapter.contract, pool_memory, level=ProofLevel(config.proof)),
+        one_row_per_request=ground.one_row_per_request,
         sanitizer=sanitizer,
     )
-    seqs = limits.max_num_seqs
-    rows = Extent(limits.max_batch_tokens, seqs)
-    runners = {
-        Phase.PREFILL: builder.build(Phase.PREFILL, limits.prefill_buckets, rows),
-        Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
-    }
-    captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
-    settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
+
+
+def _engine(
+    ground: _Ground,
+    runners: Mapping[Phase, GraphRunner],
+    limits: Limits,
+    *,
+    sanitized: bool,
+    clock: Callable[[], float],
+) -> Engine:
+    memory, adapter = ground.memory, ground.model.adapter
     scheduler = Scheduler(
-        pages,
+        ground.pages,
         page_size=memory.page_size,
-        max_num_seqs=seqs,
+        max_num_seqs=limits.max_num_seqs,
         max_batch_tokens=limits.max_batch_tokens,
     )
-    step_class = Step if sanitizer is None else SanitizingStep
-    step = step_class(
+    step = (SanitizingStep if sanitized else Step)(
         adapter,
         runners,
         Sampler(),
         page_size=memory.page_size,
         max_pages=memory.max_pages,
-        one_row_per_request=fused is not None and fused.one_row_per_request,
+        one_row_per_request=ground.one_row_per_request,
     )
-    stop_ids = frozenset(model.eos_token_ids)
-    return Parts(
-        config=config,
-        model=model,
-        memory=memory,
-        pool=pool,
-        pages=pages,
-        runners=runners,
-        captures=captures,
-        admission=Admission(model, max_context=memory.max_context, seed=config.seed, clock=clock),
-        engine=Engine(adapter, scheduler, step, stop_ids=stop_ids, clock=clock),
-        fused=fused,
-        costs=builder.costs,
-        packed_bytes=packed_bytes,
-        findings=None if sanitizer is None else sanitizer.report,
-    )
+    stop_ids = frozenset(ground.model.eos_token_ids)
+    return Engine(adapter, scheduler, step, stop_ids=stop_ids, clock=clock)
 
 
 def _owned(decoder: torch.nn.Module, pool: KVPool) -> Ownership:
