@@ -39,6 +39,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "server": _BASE | {"core", "demo", "media", "engine"},
     "cli": _BASE | {"core", "demo", "media", "models", "graphs", "engine", "server"},
     "testing": _BASE | {"core", "models", "graphs", "engine"},
+    "__main__": frozenset({"cli"}),
 }
 """Which parts of the package each part may import, beside itself."""
 
