@@ -171,6 +171,26 @@ def test_a_plane_reaches_the_decoder_by_its_name(toy: Toy) -> None:
     assert seen[0].tolist() == [[0, 1, 0]]
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        ("kind", torch.int64, r"gives 'kind', which is not declared.*input_planes has types"),
+        ("types", torch.bool, r"gives 'types' as \(1,\) torch.bool for 1 token; declared are"),
+    ],
+)
+def test_planes_that_nothing_declares_or_of_another_type_are_refused(
+    name: str, dtype: torch.dtype, message: str, toy: Toy
+) -> None:
+    class Typed(ToyAdapter):
+        input_planes = (Plane("types", dtype=PlaneDType.INT64),)
+
+        def planes(self, ids: Tensor) -> Mapping[str, Tensor]:
+            return {name: torch.zeros(len(ids), dtype=dtype)}
+
+    with pytest.raises(ProbeError, match=message):
+        toy(adapter=Typed)
+
+
 def test_neutral_planes_have_the_declared_dtype_and_value(toy: Toy) -> None:
     planes = neutral_rows(toy(adapter=WithPlane).adapter, 3, None).planes
     assert planes["token_types"].tolist() == [0, 0, 0]

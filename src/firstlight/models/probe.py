@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from firstlight.attention import AttentionLayer
-from firstlight.contract import InputContract, PlaneDType
+from firstlight.contract import PLANES_ATTRIBUTE, InputContract, PlaneDType
 from firstlight.errors import ModelLoadError, ProbeError
 from firstlight.media import ImageProcessor, decode_image
 from firstlight.models.adapter import TOWER_ERRORS, Adapter, Artifact
@@ -141,7 +141,7 @@ def probe_artifact(adapter: Adapter, processor: Any) -> Artifact:
 
 
 def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
-    """Write one text row and the rows of ``artifacts``, and compare their widths.
+    """Write one text row, its planes and the rows of ``artifacts``; compare with the contract.
 
     Text rows may be as wide as the whole row or as its first segment.
 
@@ -153,8 +153,28 @@ def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
         ids = torch.zeros(1, dtype=torch.int64, device=adapter.device)
         text = adapter.text_rows(ids)
         _check_rows(contract, text, who=who, kind="text rows", first_segment=True)
+        _check_planes(adapter, adapter.planes(ids), rows=1)
         for rows in _probe_media(adapter, artifacts):
             _check_rows(contract, rows, who=who, kind="media rows", first_segment=False)
+
+
+def _check_planes(adapter: Adapter, written: Mapping[str, Tensor], rows: int) -> None:
+    """What the adapter gives for token ids is declared, and is what is declared."""
+    who, declared = type(adapter).__name__, {p.name: p for p in adapter.contract.planes}
+    for name, value in written.items():
+        if name not in declared:
+            known = ", ".join(declared) or "none"
+            raise ProbeError(
+                f"{who}.planes gives {name!r}, which is not declared and would reach nobody; "
+                f"{PLANES_ATTRIBUTE} has {known}"
+            )
+        plane = declared[name]
+        dtype, shape = _plane_dtype(plane.dtype, adapter.dtype), (rows, *plane.shape)
+        if (value.dtype, tuple(value.shape)) != (dtype, shape):
+            raise ProbeError(
+                f"{who}.planes gives {name!r} as {tuple(value.shape)} {value.dtype} for {rows} "
+                f"token; declared are {shape} {dtype}"
+            )
 
 
 def _probe_media(adapter: Adapter, artifacts: Sequence[Artifact]) -> list[Tensor]:
