@@ -12,10 +12,14 @@ from firstlight.core.reason import Phase
 
 
 @contextmanager
-def capture_bar(shown: bool) -> Iterator[CaptureProgress | None]:
-    """A bar for the time until a model is open, and the callback that moves it.
+def capture_bar(
+    shown: bool, first: str = "loading", doing: str = "capturing"
+) -> Iterator[CaptureProgress | None]:
+    """A bar over buckets, and the callback that moves it; None where nothing is to be drawn.
 
-    The callback is None where nothing is to be drawn.
+    Args:
+        first: what the bar says until the first bucket.
+        doing: what is done to each bucket.
     """
     if not shown or not sys.stderr.isatty():
         yield None
@@ -30,10 +34,10 @@ def capture_bar(shown: bool) -> Iterator[CaptureProgress | None]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("loading", total=None)
+        task = bar.add_task(first, total=None)
 
         def step(phase: Phase, bucket: int, done: int, total: int) -> None:
-            text = f"capturing {phase.value}, bucket {bucket}"
+            text = f"{doing} {phase.value}, bucket {bucket}"
             bar.update(task, completed=done, total=total, description=text)
 
         yield step

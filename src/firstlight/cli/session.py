@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firstlight.config import EngineConfig
 from firstlight.core.output import Completion
@@ -36,6 +36,8 @@ class ChatModel(Protocol):
     ) -> Iterator[str | Completion]: ...
 
     def inspect(self) -> Mapping[str, object]: ...
+
+    def verify(self, progress: CaptureProgress | None) -> Mapping[str, Any]: ...
 
 
 class OpenModel(Protocol):

@@ -13,7 +13,7 @@ from firstlight.core.reason import Decision, Phase
 from firstlight.engine.accounting import describe_bytes, describe_seconds
 from firstlight.engine.build import Parts
 from firstlight.engine.costs import describe_costs, describe_waste
-from firstlight.graphs import GraphRunner
+from firstlight.graphs import BucketReport, GraphRunner
 
 
 def describe(parts: Parts) -> dict[str, Any]:
@@ -48,6 +48,12 @@ def describe(parts: Parts) -> dict[str, Any]:
         "bytes": describe_bytes(parts.ledger),
         "seconds": describe_seconds(parts.ledger),
         "eager": {phase.value: _eager(runner) for phase, runner in runners.items()},
+        "unread_inputs": [
+            str(finding)
+            for report in parts.captures.values()
+            if report.proof is not None
+            for finding in report.proof.unread
+        ],
         "decisions": _decisions(runners[Phase.DECODE]),
     }
 
@@ -85,10 +91,18 @@ def _buckets(parts: Parts, phase: Phase) -> list[dict[str, Any]]:
                 "seconds_by_part": _rounded(ledger.seconds_of(phase, size)),
                 "bytes_by_kind": {k.value: n for k, n in ledger.bytes_of(phase, size).items()},
                 "ops": report.ops if report else 0,
+                "proof": _proof(report),
                 "why": table.why(size),
             }
         )
     return rows
+
+
+def _proof(report: BucketReport | None) -> str:
+    """The verdict and what it rests on, e.g. ``quick: 1 case passed``."""
+    if report is None or report.proof is None:
+        return "off" if report else "-"
+    return f"{report.proof.level.value}: {report.proof.summary}"
 
 
 def _rounded(seconds: dict[str, float]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from firstlight.engine.build import Progress, build, load
 from firstlight.engine.engine import TextDelta, completion
 from firstlight.engine.inspection import describe
 from firstlight.engine.sequence import Sequence
+from firstlight.engine.verify import verify
 from firstlight.errors import ConfigError, RequestError
 from firstlight.graphs.sanitizer import Finding
 from firstlight.models.registry import AdapterRegistry
@@ -171,6 +172,14 @@ class LLM:
         """What the sanitizer has found since the start; empty if ``sanitize`` is off."""
         report = self.parts.findings
         return () if report is None else report.findings
+
+    def verify(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Prove every captured graph in full, now; see :func:`firstlight.engine.verify.verify`.
+
+        Args:
+            progress: called before each bucket with (phase, bucket, done, total).
+        """
+        return verify(self.parts, progress)
 
     def inspect(self) -> dict[str, Any]:
         """Contract, slots, buckets, backend and what would run eager, as JSON-ready values."""

@@ -78,7 +78,7 @@ class BucketProof:
     def summary(self) -> str:
         """One sentence: the first finding, and how many more there are."""
         if self.passed:
-            return f"{self.cases} cases passed"
+            return "1 case passed" if self.cases == 1 else f"{self.cases} cases passed"
         more = len(self.findings) - 1
         return str(self.findings[0]) + (f"; and {more} more" if more else "")
 

@@ -1,0 +1,60 @@
+"""``firstlight verify``: are the captured graphs equal to eager execution?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from firstlight.cli.options import MODEL, PROGRESS, engine_config, takes
+from firstlight.cli.progress import capture_bar, open_with_bar
+from firstlight.cli.session import Session
+from firstlight.config import BUNDLED_MODEL, EngineConfig
+
+
+@takes(settings=engine_config)
+def verify(
+    context: typer.Context,
+    model: MODEL = BUNDLED_MODEL,
+    max_num_seqs: Annotated[
+        int | None,
+        typer.Option("--max-num-seqs", help="Requests at the same time.", show_default=False),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+    no_progress: PROGRESS = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Prove every graph of a model in full: replay against eager, padding, each input, each order.
+
+    Ends with 0 if everything passed, with 1 if anything failed, with 2 if nothing could be checked.
+    """
+    if settings["proof"] not in (None, "full"):
+        raise typer.BadParameter("verify always proves in full", param_hint="--proof")
+    # Everything is proven below; a proof at the start would only be made twice.
+    given = settings | {"model": model, "max_num_seqs": max_num_seqs, "proof": "off"}
+    session: Session = context.obj
+    llm = open_with_bar(session, EngineConfig.from_options(given), shown=not no_progress)
+    with capture_bar(not no_progress, "checking the merge", "proving") as progress:
+        report = llm.verify(progress)
+    if as_json:
+        print(json.dumps(report, ensure_ascii=False))
+    else:
+        _print(report)
+    if not report["passed"]:
+        raise typer.Exit(1)
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    from firstlight.cli.tables import print_rows
+
+    print_rows("proof", report["rows"])
+    for finding in report["findings"]:
+        bucket = "" if finding["bucket"] is None else f", bucket {finding['bucket']}"
+        print(f"{finding['phase']}{bucket}: {finding['finding']}")
+    cases = sum(row["cases"] for row in report["rows"])
+    print(f"{report['failed']} of {len(report['rows'])} failed; {cases} cases")
