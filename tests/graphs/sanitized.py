@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -148,3 +149,20 @@ class SanitizedRig:
         found = [f for f in self.report if f.kind is kind and f.bucket in (8, None)]
         assert len(found) == 1, str(self.report)
         return found[0]
+
+
+def line_of(finding: Finding) -> str:
+    """The source line that a finding points at, which must lie in a test."""
+    path, _, number = finding.where.rpartition(":")
+    assert Path(path).name.startswith("test_")
+    with open(path) as file:
+        return file.readlines()[int(number) - 1].strip()
+
+
+def mutated(change: Callable[[Decoder, BodyInputs], Tensor]) -> SanitizedRig:
+    """A rig whose body is ``change``."""
+
+    def body(decoder: Decoder) -> Body:
+        return lambda inputs: change(decoder, inputs)
+
+    return SanitizedRig(body=body)

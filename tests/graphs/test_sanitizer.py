@@ -10,22 +10,12 @@ from torch import Tensor
 
 from firstlight.errors import HostReadError
 from firstlight.graphs import BodyInputs
-from firstlight.graphs.backends.tape import backend as tape_backend
-from firstlight.graphs.backends.tape.plan import MemoryPlan, plan_memory
-from firstlight.graphs.sanitizer import Finding, FindingKind, TrackedRegistry
+from firstlight.graphs.sanitizer import FindingKind, TrackedRegistry
 from firstlight.graphs.slot import Axis, Dim, Extent, Meaning, SlotSpec
 from tests.graphs.decoder import HIDDEN, Decoder
-from tests.graphs.sanitized import PAGE, Body, SanitizedRig
+from tests.graphs.sanitized import PAGE, SanitizedRig, line_of, mutated
 
 K = FindingKind
-
-
-def line_of(finding: Finding) -> str:
-    """The source line that a finding points at, which must lie in this file."""
-    path, _, number = finding.where.rpartition(":")
-    assert path == __file__
-    with open(path) as file:
-        return file.readlines()[int(number) - 1].strip()
 
 
 @pytest.mark.parametrize("width", [HIDDEN, 2 * HIDDEN])
@@ -49,15 +39,6 @@ def test_what_is_served_is_what_a_plain_runner_serves() -> None:
 
 
 # What bodies do wrong
-
-
-def mutated(change: Callable[[Decoder, BodyInputs], Tensor]) -> SanitizedRig:
-    """A rig whose body is ``change``."""
-
-    def body(decoder: Decoder) -> Body:
-        return lambda inputs: change(decoder, inputs)
-
-    return SanitizedRig(body=body)
 
 
 def test_a_body_that_averages_over_padding_is_found() -> None:
@@ -370,90 +351,3 @@ def test_a_slot_that_is_never_computed_is_found() -> None:
     rig = SanitizedRig(extra=(spec,))
     rig.serve(5)
     assert rig.only(K.ROW_UNWRITTEN).subject == "slot mrope"
-
-
-# What happens to memory behind a graph's back
-
-
-def test_a_weight_that_is_replaced_after_the_capture_is_found() -> None:
-    rig = SanitizedRig()
-    rig.serve(8)
-    up = rig.decoder.stack[0].up
-    up.weight = torch.nn.Parameter(up.weight.clone(), requires_grad=False)
-    rig.serve(8)
-    finding = rig.only(K.STALE_ADDRESS)
-    assert finding.subject == "weight layers.0.up.weight"
-    assert finding.op == "aten.addmm.default"
-    assert finding.where.rpartition(":")[0].endswith("tests/graphs/decoder.py")
-
-
-@pytest.mark.parametrize("through_data", [False, True])
-def test_a_weight_that_changes_in_place_is_found(through_data: bool) -> None:
-    rig = SanitizedRig()
-    rig.serve(8)
-    bias = rig.decoder.stack[1].norm.bias
-    (bias.data if through_data else bias).add_(1)
-    rig.serve(8)
-    assert rig.only(K.WEIGHT_WRITTEN).subject == "weight layers.1.norm.bias"
-
-
-def test_a_storage_that_is_resized_is_found() -> None:
-    rig = SanitizedRig()
-    rig.serve(8)
-    bias = rig.decoder.stack[1].norm.bias
-    bias.untyped_storage().resize_(1 << 22)
-    rig.serve(8)
-    assert rig.only(K.STALE_ADDRESS).subject == "weight layers.1.norm.bias"
-
-
-def test_a_plan_that_puts_living_intermediates_into_one_place_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def wrong(*args: object) -> MemoryPlan:
-        plan = plan_memory(*args)  # type: ignore[arg-type]
-        return MemoryPlan(dict.fromkeys(plan.offsets, 0), plan.n_bytes, plan.unshared)
-
-    monkeypatch.setattr(tape_backend, "plan_memory", wrong)
-    rig = SanitizedRig()
-    rig.runner.capture(8)
-    found = [f for f in rig.report if f.kind is K.SCRATCH_OVERLAP]
-    assert found
-    assert all(f.where for f in found)
-
-
-def test_a_finding_that_recurs_is_listed_once_and_counted() -> None:
-    rig = mutated(lambda decoder, inputs: decoder.forward(inputs) - inputs.embeds.mean(0))
-    rig.serve(5)
-    rig.serve(6)
-    assert rig.report.times(rig.only(K.PADDING_READ)) == 2
-
-
-def test_a_batch_beyond_the_buckets_is_checked_too() -> None:
-    rig = SanitizedRig()
-    rig.serve(20, merge=lambda into, rows: into[1:].copy_(rows[1:]))
-    assert rig.only(K.ROW_UNWRITTEN).bucket is None
-
-
-def test_extents_that_exceed_the_slots_leave_them_as_they_were() -> None:
-    rig = SanitizedRig()
-    rig.serve(5)
-    before = rig.registry.buffer("positions").clone()
-    with pytest.raises(Exception, match="exceeds"):
-        rig.runner.fill(rig.values(25), Extent(25, 1), rig.runner.decide(Extent(25, 1), 25))
-    assert torch.equal(rig.registry.buffer("positions"), before)
-
-
-def test_a_leak_that_only_the_stored_keys_show_is_found() -> None:
-    def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
-        x = decoder.forward(inputs)
-        at = inputs.attention
-        assert isinstance(at, Tensor)
-        mean = inputs.embeds.mean(0).view(1, 4, -1)
-        decoder.stack[0].keys[at] = decoder.stack[0].keys[at] + mean
-        return x
-
-    rig = mutated(change)
-    rig.serve(5)
-    finding = rig.only(K.PADDING_READ)
-    assert "pool keys 0 stores other values at page 1, the sink's neighbour" in finding.detail
-    assert line_of(finding) == "mean = inputs.embeds.mean(0).view(1, 4, -1)"

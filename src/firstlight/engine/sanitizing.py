@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from firstlight.attention import RowsInMemory
 from firstlight.core.plan import BatchPlan
@@ -38,22 +39,32 @@ class Sanitizer:
         self.report = Report()
         self.arena = GuardedArena()
         self.scratch = GuardedScratchArena()
-        self._memory = PagedMemory(
-            {
-                name: tensor
-                for layer, (keys, values) in enumerate(zip(pool.keys, pool.values, strict=True))
-                for name, tensor in (
-                    (f"KV pool, keys of layer {layer}", keys),
-                    (f"KV pool, values of layer {layer}", values),
-                )
-            },
-            pool.page_size,
-        )
+        self._memory = PagedMemory(_Pools(pool), pool.page_size)
 
     @property
     def runner(self) -> Callable[..., GraphRunner]:
         """Builds a runner from the arguments of :class:`GraphRunner`."""
         return partial(SanitizingRunner, report=self.report, memory=self._memory, arena=self.arena)
+
+
+class _Pools(Mapping[str, Tensor]):
+    """The pools as they are at every look, under the names that graphs know them by."""
+
+    def __init__(self, pool: KVPool) -> None:
+        self._pool = pool
+
+    def __iter__(self) -> Iterator[str]:
+        for layer in range(len(self._pool.keys)):
+            yield f"KV pool, keys of layer {layer}"
+            yield f"KV pool, values of layer {layer}"
+
+    def __len__(self) -> int:
+        return 2 * len(self._pool.keys)
+
+    def __getitem__(self, name: str) -> Tensor:
+        kind, _, layer = name.removeprefix("KV pool, ").partition(" of layer ")
+        tensors = self._pool.keys if kind == "keys" else self._pool.values
+        return tensors[int(layer)]
 
 
 class SanitizingStep(Step):

@@ -28,6 +28,10 @@ class Fault:
 
 def audit(replay: CheckedReplay) -> Iterator[Fault]:
     """Everything that is wrong with a graph as it was captured."""
+    calls, ops = len(replay.graph.calls), len(replay.ops)
+    if calls != ops:
+        detail = f"a replay makes {calls} calls for {ops} recorded operations"
+        yield Fault(FindingKind.NOT_REPEATABLE, "graph", detail)
     yield from _overlaps(replay)
     yield from _unwritten(replay)
     yield from _owned_writes(replay)

@@ -51,7 +51,7 @@ class CheckedReplay:
         with torch.inference_mode():
             if poison:
                 self._fill_scratch()
-            for i, (call, op) in enumerate(zip(self.graph.calls, self.ops, strict=True)):
+            for i, (call, op) in enumerate(zip(self.graph.calls, self.ops, strict=False)):
                 if poison:
                     outside = outside or self._begin(i)
                 try:

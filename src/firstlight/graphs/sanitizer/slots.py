@@ -26,7 +26,7 @@ def poison_slots(registry: SlotRegistry, values: Mapping[str, Tensor | None], li
         spec, buf = registry.spec(name), registry.buffer(name)
         comes = not spec.copied or spec.source is not None or values.get(name) is not None
         if spec.axis is Axis.NONE:
-            if spec.hook is not None or (spec.copied and spec.required):
+            if spec.hook is not None or (comes and (spec.copied or spec.resets)):
                 poison_(buf)
         elif spec.resets:
             poison_(buf)

@@ -13,7 +13,7 @@ from firstlight.graphs.sanitizer.finding import FindingKind
 from firstlight.graphs.sanitizer.memory import Snapshot, compact
 from firstlight.graphs.sanitizer.poison import bits
 from firstlight.graphs.sanitizer.replay import CheckedReplay, output_region
-from firstlight.graphs.sanitizer.sites import Site
+from firstlight.graphs.sanitizer.sites import Site, intermediates
 from firstlight.graphs.sanitizer.trouble import Trouble
 
 
@@ -69,6 +69,28 @@ class Trial:
         if not found:
             detail = "several of padding, memory and intermediates matter only together"
             yield Fault(FindingKind.PADDING_READ, "slots", detail, *self._first_op(sites))
+
+    def undefined(self) -> Iterator[Fault]:
+        """The first operation that has, in any row, dead ones too, what an earlier run left.
+
+        Such rows reach nobody in this batch; they do as soon as something mixes rows.
+        """
+        before: list[list[int]] = []
+        self._replay([], lambda _, op: before.append(self._wholes(op)))
+        found: list[OpCall] = []
+
+        def compare(step: int, op: OpCall) -> None:
+            if not found and self._wholes(op) != before[step]:
+                found.append(op)
+
+        self._replay([intermediates()], compare)
+        if found:
+            detail = "rows that belong to no request are read or left as an earlier run left them"
+            kind, op = FindingKind.STALE_INTERMEDIATE, found[0]
+            yield Fault(kind, "rows of no request", detail, op.name, op.where)
+
+    def _wholes(self, op: OpCall) -> list[int]:
+        return [_digest(self.replay.tensor(place)) for place in self.replay.written(op)]
 
     def _fault(self, site: Site, trouble: Trouble) -> Fault:
         kind, op, where = site.kind, trouble.op, trouble.where
