@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from firstlight import LLM
 from firstlight.core.reason import Mode, Phase, Reason
-from firstlight.engine.accounting import weight_bytes
+from firstlight.engine.accounting import Weights
 from firstlight.graphs import BatchTimes, BucketState, CostCurve, Extent
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import tiny_llm
@@ -85,9 +86,24 @@ def test_measuring_costs_takes_a_small_part_of_the_start(llm: LLM) -> None:
 def test_weights_are_counted_once_however_often_they_are_shared() -> None:
     model = torch.nn.ModuleList([torch.nn.Linear(4, 8, bias=False), torch.nn.Embedding(8, 4)])
     model[1].weight = model[0].weight
-    assert weight_bytes(model) == 4 * 8 * 4
+    before = Weights.of(model)
+    assert before.total == 4 * 8 * 4
     model[0].packed = torch.zeros(5)  # no parameter, as packed weights are
-    assert weight_bytes(model) == 4 * 8 * 4 + 20
+    assert Weights.of(model).total == 4 * 8 * 4 + 20
+    assert Weights.of(model).grown_from(before) == 20
+
+
+def test_weights_that_are_replaced_count_as_freed_unless_a_file_holds_them(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(4096 * 4))
+    mapped = torch.from_file(str(path), size=4096, dtype=torch.float32)
+    for weight, grown in ((torch.zeros(4096), 0), (mapped, 4096 * 4)):
+        model = torch.nn.Module()
+        model.weight = weight
+        before = Weights.of(model)
+        assert bool(before.mapped) is (weight is mapped)
+        model.weight = torch.ones(4096)
+        assert Weights.of(model).grown_from(before) == grown
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn, strided
 
 from firstlight.core.reason import Phase
 from firstlight.engine.costs import Costs
+from firstlight.engine.heap import mapped_from_files
 from firstlight.graphs import CaptureReport, GraphRunner
 from firstlight.graphs.accounting import (
     Bytes,
@@ -33,7 +35,7 @@ def ledger_of(
     """All entries of an engine.
 
     Args:
-        packed_bytes: what fusing added to the weights, see :func:`weight_bytes`.
+        packed_bytes: memory that fusing took for weights, see :class:`Weights`.
     """
     graphs = [(p, b, g) for p, runner in runners.items() for b, g in runner.graphs.items()]
     memory = [
@@ -49,19 +51,43 @@ def ledger_of(
     return Ledger(tuple(memory), tuple(seconds))
 
 
-def weight_bytes(model: nn.Module) -> int:
-    """Bytes of all weights of ``model``, each storage once, packed ones included.
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The memory of a model's weights, each storage once, at one point in time.
 
-    The difference around fusing is what packing took beyond the weights that it replaced.
+    Attributes:
+        sizes: bytes by address; packed weights of opaque layout by the tensor's identity.
+        mapped: addresses that are mapped from a file.
     """
-    sizes: dict[int, int] = {}
-    for tensor in _tensors(model):
-        if tensor.layout is strided:
-            storage = tensor.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
-        else:  # an opaque layout has no storage to look at
-            sizes[id(tensor)] = tensor.numel() * tensor.element_size()
-    return sum(sizes.values())
+
+    sizes: Mapping[int, int]
+    mapped: frozenset[int]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Weights:
+        """As they are now."""
+        sizes: dict[int, int] = {}
+        for tensor in _tensors(model):
+            if tensor.layout is strided:
+                storage = tensor.untyped_storage()
+                sizes[storage.data_ptr()] = storage.nbytes()
+            else:  # an opaque layout has no storage to look at
+                sizes[id(tensor)] = tensor.numel() * tensor.element_size()
+        return cls(sizes, frozenset(mapped_from_files(sizes)))
+
+    @property
+    def total(self) -> int:
+        """Bytes of all weights."""
+        return sum(self.sizes.values())
+
+    def grown_from(self, before: Weights) -> int:
+        """Memory that was allocated since ``before``, less what was freed.
+
+        Weights that were mapped from a file free nothing when they are replaced.
+        """
+        freed = before.sizes.keys() - self.sizes.keys() - before.mapped
+        made = sum(n for address, n in self.sizes.items() if address not in before.sizes)
+        return made - sum(before.sizes[address] for address in freed)
 
 
 def describe_bytes(ledger: Ledger) -> list[dict[str, Any]]:

@@ -10,10 +10,11 @@ import torch
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.reason import Phase
 from firstlight.demo import model_path
-from firstlight.engine.accounting import ledger_of, weight_bytes
+from firstlight.engine.accounting import Weights, ledger_of
 from firstlight.engine.admission import Admission
 from firstlight.engine.costs import Costs, settle_costs
 from firstlight.engine.engine import Engine
+from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
 from firstlight.engine.pool_memory import PoolMemory
 from firstlight.engine.runners import Limits, RunnerBuilder, limits_of
@@ -42,7 +43,7 @@ class Parts:
         fused: what was swapped for faster equals; None if fusing is off.
         captures: what capturing each phase gave.
         costs: what padding costs, by phase; empty where it is taken to be free.
-        packed_bytes: what fusing added to the weights.
+        packed_bytes: memory that fusing took for weights.
         findings: what the sanitizer has found so far; None if it is off.
     """
 
@@ -108,6 +109,7 @@ def build(
     }
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
+    give_back_free_memory()
     context = ground.memory.max_context
     return Parts(
         config=config,
@@ -144,7 +146,7 @@ class _Ground:
 
 def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     adapter = model.adapter
-    loaded_bytes = weight_bytes(adapter.model)
+    loaded = Weights.of(adapter.model)
     fused = fuse_model(adapter) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     memory = plan_memory(config, layers, adapter.dtype, model.max_context)
@@ -158,7 +160,7 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     return _Ground(
         model=model,
         fused=fused,
-        packed_bytes=weight_bytes(adapter.model) - loaded_bytes,
+        packed_bytes=Weights.of(adapter.model).grown_from(loaded),
         memory=memory,
         pool=pool,
         pages=PageAllocator(memory.n_pages),
