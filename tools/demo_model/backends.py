@@ -32,10 +32,7 @@ class FirstlightBackend:
         self._sampling = SamplingParams(temperature=0, max_tokens=LONGEST_ANSWER)
 
     def answer(self, picture: Image.Image | None, question: str) -> str:
-        output = self._llm.chat(messages(picture, question), self._sampling)
-        first = output[0] if isinstance(output, list) else output
-        text = getattr(first, "text", None)
-        return str(first.outputs[0].text if text is None else text)
+        return self._llm.chat(messages(picture, question), self._sampling).text
 
 
 class TransformersBackend:

@@ -6,12 +6,13 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import torch
 from tools.demo_model.pictures import PITCH, SIZES, Scene, draw, random_scene
+from tools.demo_model.pointers import look_at
 from tools.demo_model.questions import KINDS, Question, ask
 from tools.demo_model.small_talk import SYSTEM_PROMPTS, small_talk
 from tools.demo_model.vocabulary import CHARACTERS, COLOURS, SHAPES
@@ -36,7 +37,11 @@ TALK: Final = len(KINDS)
 
 @dataclass(frozen=True)
 class Batch:
-    """``segments`` and ``kinds`` let the trainer score each answer on its own."""
+    """One training step's input.
+
+    ``segments`` and ``kinds`` let the trainer score each answer on its own. Each of the
+    ``pointing`` tokens (flat indices) should attend to its row of ``pointed``.
+    """
 
     pixels: Tensor | None
     labels: Tensor
@@ -47,6 +52,15 @@ class Batch:
     segments: Tensor
     kinds: Tensor
     start: int
+    pointing: Tensor
+    pointed: Tensor
+
+
+def word_ids(tokenizer: PreTrainedTokenizerFast) -> list[Tensor]:
+    """The tokens that name the classes of the first three heads."""
+    names = [[f" {shape}" for shape in SHAPES], CHARACTERS, [f" {colour}" for colour in COLOURS]]
+    ids = [[tokenizer.encode(name, add_special_tokens=False) for name in group] for group in names]
+    return [torch.tensor(group).squeeze(1) for group in ids]
 
 
 def vision_labels(scene: Scene) -> np.ndarray:
@@ -120,6 +134,15 @@ class Row:
     segments: list[int]
     positions: list[tuple[int, int, int]]
     kinds: list[int]
+    pointers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+    def point(self, targets: list[int], steps: list[tuple[int, ...]]) -> None:
+        """Note where the answer about to be appended should look."""
+        first = next(i for i, target in enumerate(targets) if target != IGNORE) - 1
+        room = len(targets) - first - 2
+        for step, tokens in enumerate(steps[:room]):
+            if tokens:
+                self.pointers.append((len(self.ids) + first + step, tokens))
 
     def extend(self, ids: list[int], targets: list[int], segment: int, at: int) -> int:
         """Append text at position ``at``; the position after it is returned."""
@@ -167,7 +190,30 @@ def collate(rows: list[Row], pixels: Tensor | None, labels: Tensor, start: int) 
     same = segments[:, :, None] == segments[:, None, :]
     mask = (same | (segments == 0)[:, None, :]).tril()
     mask |= torch.eye(length, dtype=torch.bool)
-    return Batch(pixels, labels, ids, positions, mask[:, None], targets, segments, kinds, start)
+    pointing, pointed = _pointers(rows, length, start)
+    return Batch(
+        pixels,
+        labels,
+        ids,
+        positions,
+        mask[:, None],
+        targets,
+        segments,
+        kinds,
+        start,
+        pointing,
+        pointed,
+    )
+
+
+def _pointers(rows: list[Row], length: int, start: int) -> tuple[Tensor, Tensor]:
+    found = [(index, *pointer) for index, row in enumerate(rows) for pointer in row.pointers]
+    pointing = torch.tensor([index * length + at for index, at, _ in found], dtype=torch.long)
+    pointed = torch.zeros(len(found), length)
+    for number, (_, _, tokens) in enumerate(found):
+        for token in tokens:
+            pointed[number, start + token] = 1 / len(tokens)
+    return pointing, pointed
 
 
 def _settle() -> None:
@@ -199,7 +245,7 @@ class Batches(IterableDataset[Batch]):
         rng = random.Random(self.seed)
         while True:
             style = rng.choices(
-                ("plain", "system", "turns", "text first", "talk"), (0.72, 0.08, 0.07, 0.1, 0.03)
+                ("plain", "system", "turns", "text first", "talk"), (0.71, 0.08, 0.07, 0.09, 0.05)
             )[0]
             if style == "talk":
                 yield self._talk(rng)
@@ -214,7 +260,7 @@ class Batches(IterableDataset[Batch]):
         none = torch.zeros(0, dtype=torch.long)
         while True:
             _, pixels, labels = self._scenes(rng, self.pictures)
-            yield Batch(pixels, labels, none, none, none, none, none, none, 0)
+            yield Batch(pixels, labels, none, none, none, none, none, none, 0, none, none)
 
     def _scenes(self, rng: random.Random, count: int) -> tuple[list[Scene], Tensor, Tensor]:
         size = rng.choice(SIZES)
@@ -251,6 +297,7 @@ class Batches(IterableDataset[Batch]):
                     again = self.packer.encode("\n<|im_start|>user\n")
                     ids, targets = again + ids, [IGNORE] * len(again) + targets
                 segment = 0 if style == "turns" else number + 1
+                row.point(targets, look_at(scene, question))
                 end = row.extend(ids, targets, segment, at)
                 at = end if style == "turns" else at
                 row.kinds.append(KINDS.index(question.kind))
@@ -271,7 +318,9 @@ class Batches(IterableDataset[Batch]):
                 length = length or len(self.packer.encode(before))
                 if len(self.packer.encode(before)) == length:
                     row, at = start_row(self.packer, before, size)
-                    row.extend(*self.packer.answer("", question.answer), 1, at)
+                    ids, targets = self.packer.answer("", question.answer)
+                    row.point(targets, look_at(scene, question))
+                    row.extend(ids, targets, 1, at)
                     row.kinds.append(KINDS.index(question.kind))
                     scenes.append(scene)
                     rows.append(row)

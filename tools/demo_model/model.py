@@ -18,6 +18,8 @@ from transformers.vision_utils import (
 
 VOCAB_SIZE = 768
 HIDDEN = 256
+POINTING_LAYERS = (2, 3)
+"""Decoder layers whose first head is shown where to look during training."""
 Module = Any
 """A transformers module, reached by attribute."""
 
@@ -152,8 +154,11 @@ class FastModel:
         start: int,
         vision: VisionOutput | None,
         wanted: Tensor,
-    ) -> Tensor:
+        watched: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor]:
         """Final hidden states of the ``wanted`` tokens (flat indices into ``[B * T]``).
+
+        Also the loss of the ``watched`` tokens' attention: tokens, and where each should look.
 
         The picture fills ``ids[:, start:start + tokens]`` of every row.
         """
@@ -165,15 +170,18 @@ class FastModel:
         cos, sin = self.text.rotary_emb(x, positions)
         cos, sin = cos[:, None], sin[:, None]
         last = len(self.text.layers) - 1
+        loss = x.new_zeros(())
         for number, layer in enumerate(self.text.layers):
-            mixed = _text_attention(x, layer, cos, sin, mask, self.dtype)
+            mixed, query, key = _text_attention(x, layer, cos, sin, mask, self.dtype)
+            if number in POINTING_LAYERS and len(watched[0]):
+                loss = loss + _pointing_loss(query[:, 0], key[:, 0], mask, *watched)
             if number == last:
                 x, mixed = x.flatten(0, 1)[wanted], mixed.flatten(0, 1)[wanted]
             x = _text_rest(x, mixed, layer, self.dtype)
             if vision is not None and number < len(vision.deepstack):
                 middle = x[:, start:end] + vision.deepstack[number]
                 x = torch.cat((x[:, :start], middle, x[:, end:]), dim=1)
-        return _rms(x, self.text.norm)
+        return _rms(x, self.text.norm), loss
 
     def logits(self, hidden: Tensor) -> Tensor:
         return _linear(hidden, self.model.lm_head, self.dtype).float()
@@ -202,7 +210,8 @@ def _vision_block(x: Tensor, block: Module, cos: Tensor, sin: Tensor, dtype: tor
 
 def _text_attention(
     x: Tensor, layer: Module, cos: Tensor, sin: Tensor, mask: Tensor, dtype: torch.dtype
-) -> Tensor:
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What attention mixed for each token, and the queries and keys it used."""
     batch, length, _ = x.shape
     attention = layer.self_attn
     y = _rms(x, layer.input_layernorm).to(dtype)
@@ -217,7 +226,18 @@ def _text_attention(
         value.transpose(1, 2).repeat_interleave(2, dim=1),
         attn_mask=mask,
     )
-    return mixed.transpose(1, 2).reshape(batch, length, -1)
+    return mixed.transpose(1, 2).reshape(batch, length, -1), query, key
+
+
+def _pointing_loss(
+    query: Tensor, key: Tensor, mask: Tensor, pointing: Tensor, pointed: Tensor
+) -> Tensor:
+    """Cross-entropy between one head's attention and where it should look."""
+    length = query.shape[1]
+    scores = torch.einsum("pd,ptd->pt", query.flatten(0, 1)[pointing], key[pointing // length])
+    visible = mask[:, 0].flatten(0, 1)[pointing]
+    scores = (scores * 0.125).masked_fill(~visible, -1e9)
+    return F.cross_entropy(scores, pointed)
 
 
 def _text_rest(x: Tensor, mixed: Tensor, layer: Module, dtype: torch.dtype) -> Tensor:

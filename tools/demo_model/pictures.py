@@ -135,8 +135,11 @@ def _aligned_text(
 
 
 def _free_text(rng: random.Random, size: tuple[int, int], held_out: bool) -> _Line:
-    """Larger characters with the font's own spacing, at least one token wide, anywhere."""
-    height = rng.randint(36, 54)
+    """Larger characters with the font's own spacing, at least one token wide, anywhere.
+
+    Three lines in four lie near the middle of a row of tokens, where they are easier to read.
+    """
+    height = rng.randint(35, 46)
     text = _random_text(rng, size[0] // 40, held_out)
     advances = [max(PITCH + 1.0, _width(character, height) + 2) for character in text]
     while sum(advances) > size[0] - 4:
@@ -146,7 +149,10 @@ def _free_text(rng: random.Random, size: tuple[int, int], held_out: bool) -> _Li
     for advance in advances:
         centres.append(x + advance / 2)
         x += advance
-    return text, tuple(centres), rng.uniform(height * 0.5, size[1] - height * 0.5), height
+    y = rng.uniform(height * 0.5, size[1] - height * 0.5)
+    if rng.random() < 0.75:
+        y = PITCH * (rng.randrange(size[1] // PITCH) + 0.5) + rng.uniform(-6, 6)
+    return text, tuple(centres), y, height
 
 
 @functools.lru_cache(maxsize=4096)
@@ -166,13 +172,17 @@ def _random_items(
     colours, shapes = tuple(COLOURS), tuple(SHAPES)
     if count == 1 and label is None and rng.random() < 0.6:
         return (_large_item(rng, size, rng.choice(shapes), rng.choice(colours)),)
-    if rng.random() < 0.4:
-        colours = tuple(rng.sample(colours, 2))
-    if rng.random() < 0.4:
-        shapes = tuple(rng.sample(shapes, 2))
+    if rng.random() < 0.35:
+        names = list(zip(rng.sample(shapes, count), rng.sample(colours, count), strict=True))
+    else:
+        if rng.random() < 0.4:
+            colours = tuple(rng.sample(colours, 2))
+        if rng.random() < 0.4:
+            shapes = tuple(rng.sample(shapes, 2))
+        names = [(rng.choice(shapes), rng.choice(colours)) for _ in range(count)]
     return tuple(
-        _random_item(rng, size, cell, rng.choice(shapes), rng.choice(colours))
-        for cell in sorted(rng.sample(cells, count))
+        _random_item(rng, size, cell, *name)
+        for cell, name in zip(sorted(rng.sample(cells, count)), names, strict=True)
     )
 
 

@@ -16,6 +16,7 @@ class Question:
     kind: str
     text: str
     answer: str
+    subject: str
 
 
 PHRASINGS: Final[dict[str, tuple[str, ...]]] = {
@@ -114,7 +115,7 @@ def ask(rng: random.Random, scene: Scene, kind: str) -> Question | None:
     if drawn is None:
         return None
     subject, answer = drawn
-    return Question(kind, fill(rng.choice(PHRASINGS[kind]), subject), answer)
+    return Question(kind, fill(rng.choice(PHRASINGS[kind]), subject), answer, subject)
 
 
 def fill(phrasing: str, subject: str) -> str:

@@ -11,10 +11,11 @@ import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from tools.demo_model.batches import HEADS, IGNORE, Batch, Batches, vision_stream
+from tools.demo_model.batches import HEADS, IGNORE, Batch, Batches, vision_stream, word_ids
 from tools.demo_model.model import HIDDEN, FastModel, VisionOutput, build_model, patchify
 from tools.demo_model.questions import KINDS
 from tools.demo_model.tokenizer import train_tokenizer
@@ -34,6 +35,7 @@ class Settings:
     pictures: int
     questions: int
     helper: float
+    pointing: float
 
 
 @dataclass
@@ -45,27 +47,66 @@ class State:
     accuracy: Tensor = field(default_factory=lambda: torch.zeros(len(KINDS) + 1))
 
 
+EMPHASIS = {"character": 3.0, "same colour": 3.0, "same shape": 3.0}
+"""Weights of the labels that are hard to see."""
+Losses = tuple[float, float, float]
+"""Of the answers, the vision heads and the attention."""
+
+
+class Scores(NamedTuple):
+    """Mean token loss, attention loss, the answers' kinds, and which answers were right."""
+
+    loss: Tensor
+    pointing: Tensor
+    kinds: Tensor
+    right: Tensor
+
+
 def head_loss(heads: nn.Linear, total: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Loss of the per-token labels, and each head's accuracy where something is drawn."""
     outputs = heads(total.flatten(0, 1)).split(list(HEADS.values()), dim=-1)
     loss = total.new_zeros(())
     scores = []
-    for output, label in zip(outputs, labels.flatten(1), strict=True):
+    for name, output, label in zip(HEADS, outputs, labels.flatten(1), strict=True):
         drawn, empty = label > 0, label == 0
-        loss = loss + F.cross_entropy(output[drawn], label[drawn])
+        if bool(drawn.any()):
+            emphasis = EMPHASIS.get(name, 1.0)
+            loss = loss + emphasis * F.cross_entropy(output[drawn], label[drawn])
         if bool(empty.any()):
             loss = loss + 0.5 * F.cross_entropy(output[empty], label[empty])
         scores.append((output[drawn].argmax(-1) == label[drawn]).float().mean().detach())
     return loss / len(HEADS), torch.stack(scores)
 
 
-def answer_loss(
-    fast: FastModel, batch: Batch, vision: VisionOutput | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean token loss, the kinds of the answers in the batch, and which were right."""
+def word_loss(words: list[Tensor], embedding: Tensor, total: Tensor, labels: Tensor) -> Tensor:
+    """Pull each drawn token's features towards the embeddings of the words that name it.
+
+    Attention then finds what a question names by comparing like with like.
+    """
+    flat = F.normalize(total.flatten(0, 1), dim=-1)
+    loss = total.new_zeros(())
+    for ids, label in zip(words, labels.flatten(1), strict=False):
+        drawn = label > 0
+        if not bool(drawn.any()):
+            continue
+        names = F.normalize(embedding[ids], dim=-1)
+        loss = loss + F.cross_entropy(12.0 * flat[drawn] @ names.T, label[drawn] - 1)
+    return loss / len(words)
+
+
+def answer_loss(fast: FastModel, batch: Batch, vision: VisionOutput | None) -> Scores:
+    """Score every answer of a batch."""
     targets = F.pad(batch.targets[:, 1:], (0, 1), value=IGNORE)
     wanted = (targets.flatten() != IGNORE).nonzero().squeeze(1)
-    hidden = fast.read(batch.ids, batch.positions, batch.mask, batch.start, vision, wanted)
+    hidden, pointing = fast.read(
+        batch.ids,
+        batch.positions,
+        batch.mask,
+        batch.start,
+        vision,
+        wanted,
+        (batch.pointing, batch.pointed),
+    )
     logits, target = fast.logits(hidden), targets.flatten()[wanted]
     loss = F.cross_entropy(logits, target)
     columns = batch.kinds.shape[1]
@@ -73,7 +114,7 @@ def answer_loss(
     wrong = torch.zeros(batch.kinds.numel())
     wrong.index_add_(0, answer.flatten()[wanted], (logits.argmax(-1) != target).float())
     kinds = batch.kinds.flatten()
-    return loss, kinds[kinds >= 0], (wrong[kinds >= 0] == 0).float()
+    return Scores(loss, pointing, kinds[kinds >= 0], (wrong[kinds >= 0] == 0).float())
 
 
 def build_optimisers(state: State) -> list[torch.optim.Optimizer]:
@@ -113,6 +154,8 @@ class Trainer:
         self.weights = torch.ones(len(KINDS))
         self.weights.share_memory_()  # type: ignore[no-untyped-call]
         self._stopping = False
+        self.tokenizer = train_tokenizer()
+        self.words = word_ids(self.tokenizer)
         self._path = settings.folder / "state.pt"
         if self._path.exists():
             self._load()
@@ -143,25 +186,27 @@ class Trainer:
         torch.save(content, self._path.with_suffix(".new"))
         os.replace(self._path.with_suffix(".new"), self._path)
 
-    def learn(self, batch: Batch) -> tuple[float, float, Tensor]:
-        """One optimiser step; returns both losses and the heads' accuracies."""
+    def learn(self, batch: Batch) -> tuple[Losses, Tensor]:
+        """One optimiser step; returns its losses and the heads' accuracies."""
         vision, helper, scores = None, torch.zeros(()), torch.zeros(len(HEADS))
         if batch.pixels is not None:
             _, height, width, _ = batch.pixels.shape
             vision = self.fast.see(patchify(batch.pixels), height // 16, width // 16)
             helper, scores = head_loss(self.state.heads, vision.total, batch.labels)
-        answers = torch.zeros(())
+            embedding = self.fast.text.embed_tokens.weight
+            helper = helper + word_loss(self.words, embedding, vision.total, batch.labels)
+        answers = pointing = torch.zeros(())
         if batch.ids.numel():
-            answers, kinds, right = answer_loss(self.fast, batch, vision)
+            answers, pointing, kinds, right = answer_loss(self.fast, batch, vision)
             for kind in set(kinds.tolist()):
                 mean = right[kinds == kind].mean()
                 self.state.accuracy[kind].lerp_(mean, 0.02)
             steer(self.weights, self.state.accuracy)
         weight = self.settings.helper if batch.ids.numel() else 1.0
-        torch.autograd.backward(answers + weight * helper)
+        torch.autograd.backward(answers + weight * helper + self.settings.pointing * pointing)
         self._update()
         self.state.seen += 0 if batch.pixels is None else len(batch.pixels)
-        return answers.item(), helper.item(), scores
+        return (answers.item(), helper.item(), pointing.item()), scores
 
     def _update(self) -> None:
         rate = rate_at(self.settings, self.state.step)
@@ -182,17 +227,15 @@ class Trainer:
     def run(self) -> None:
         settings, state = self.settings, self.state
         seed = settings.seed * 1_000_003 + state.seen + (settings.phase == "joint")
-        stream = Batches(
-            train_tokenizer(), seed, settings.pictures, settings.questions, self.weights
-        )
+        stream = Batches(self.tokenizer, seed, settings.pictures, settings.questions, self.weights)
         source = stream if settings.phase == "joint" else vision_stream(stream)
         loader = DataLoader(source, batch_size=None, num_workers=1, prefetch_factor=6)
         began, seen, saved = time.time(), state.seen, time.time()
         for batch in loader:
-            answers, helper, scores = self.learn(batch)
+            losses, scores = self.learn(batch)
             if state.step % 20 == 0:
                 speed = (state.seen - seen) / (time.time() - began)
-                self._report(answers, helper, scores, speed)
+                self._report(losses, scores, speed)
             if time.time() - saved > 120:
                 self.save()
                 saved = time.time()
@@ -200,8 +243,9 @@ class Trainer:
                 break
         self.save()
 
-    def _report(self, answers: float, helper: float, scores: Tensor, speed: float) -> None:
+    def _report(self, losses: Losses, scores: Tensor, speed: float) -> None:
         state = self.state
+        answers, helper, pointing = losses
         heads = " ".join(f"{name}={s:.2f}" for name, s in zip(HEADS, scores.tolist(), strict=True))
         kinds = " ".join(
             f"{kind}={score:.2f}"
@@ -210,7 +254,7 @@ class Trainer:
         print(
             f"{self.settings.phase} step {state.step} pictures {state.seen} "
             f"rate {rate_at(self.settings, state.step):.5f} speed {speed:.1f}/s "
-            f"loss {answers:.3f} heads {helper:.3f} | {heads} | {kinds}",
+            f"loss {answers:.3f} heads {helper:.3f} pointing {pointing:.3f} | {heads} | {kinds}",
             flush=True,
         )
 
@@ -228,6 +272,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=32, help="pictures per step")
     parser.add_argument("--questions", type=int, default=6, help="questions per picture")
     parser.add_argument("--helper", type=float, default=0.5, help="weight of the vision heads")
+    parser.add_argument("--pointing", type=float, default=0.3, help="weight of the attention loss")
     settings = Settings(**vars(parser.parse_args()))
     torch.set_num_threads(1)
     settings.folder.mkdir(parents=True, exist_ok=True)
