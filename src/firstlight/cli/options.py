@@ -38,7 +38,7 @@ SANITIZE = Annotated[
     typer.Option(
         "--sanitize",
         help="Run every batch a second time under poison, and report reads of what nobody wrote, "
-        "writes where nobody should, and the like. Several times slower.",
+        "writes where nobody should, and the like. Ten times slower and more.",
     ),
 ]
 
