@@ -291,11 +291,23 @@ def test_a_width_that_was_written_as_declared_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "source"),
-    [({"input_embeds_hidden_size": 128}, "Model declares"), ({}, "the default config gives")],
+    ("attributes", "source", "remedy"),
+    [
+        ({}, "the default config gives", "declare `input_embeds_hidden_size = 96` on ToyModel"),
+        (
+            {"input_embeds_hidden_size": 128},
+            "Model declares",
+            "declare `input_embeds_hidden_size = 96` on Model, or make ToyModel write 128",
+        ),
+        (
+            {"input_segments": [("a", 64), ("b", 64)]},
+            "Model declares",
+            "make the input_segments of Model add up to 96, or make ToyModel write 128",
+        ),
+    ],
 )
-def test_another_width_names_both_numbers_and_what_to_declare(
-    attributes: dict[str, int], source: str
+def test_another_width_names_both_numbers_and_where_to_declare_what(
+    attributes: dict[str, Any], source: str, remedy: str
 ) -> None:
     contract = _resolve(_declarer(**attributes))
     declared = contract.input_embeds_hidden_size
@@ -304,7 +316,7 @@ def test_another_width_names_both_numbers_and_what_to_declare(
     message = str(caught.value)
     assert f"media rows of 96 columns, but {source}" in message
     assert f"= {declared}" in message
-    assert "declare `input_embeds_hidden_size = 96` on ToyModel" in message
+    assert remedy in message
 
 
 # -- properties --------------------------------------------------------------------------------

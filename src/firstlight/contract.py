@@ -110,10 +110,15 @@ class InputContract:
         if width == self.input_embeds_hidden_size:
             return
         source = f"{self.declared_by} declares" if self.declared else "the default config gives"
+        # Where it is declared already, a second declaration elsewhere would contradict the first.
+        owner = self.declared_by or writer
+        remedy = f"declare `{WIDTH_ATTRIBUTE} = {width}` on {owner}"
+        if len(self.segments) > 1:
+            remedy = f"make the {SEGMENTS_ATTRIBUTE} of {owner} add up to {width}"
         raise ProbeError(
             f"{writer} writes {rows} of {width} columns, but {source} {WIDTH_ATTRIBUTE} = "
-            f"{self.input_embeds_hidden_size}; declare `{WIDTH_ATTRIBUTE} = {width}` on {writer}, "
-            f"or make it write {self.input_embeds_hidden_size} columns"
+            f"{self.input_embeds_hidden_size}; {remedy}, or make "
+            f"{'it' if owner == writer else writer} write {self.input_embeds_hidden_size} columns"
         )
 
 
