@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +17,7 @@ from firstlight.graphs.accounting import (
     Seconds,
     graph_bytes,
     graph_seconds,
+    host_bytes,
     rest,
     slot_bytes,
 )
@@ -77,6 +79,32 @@ def test_a_graph_that_says_nothing_is_one_entry() -> None:
         Bytes(Kind.GRAPH, "opaque 4", 100, Phase.DECODE, 4)
     ]
     assert graph_seconds(Opaque(), Phase.DECODE, 4) == [Seconds("record", 2.0, Phase.DECODE, 4)]
+
+
+def test_objects_on_the_host_are_counted_once_over_all_graphs() -> None:
+    graphs = captured(TapeBackend()).runner.graphs
+    listed = [(Phase.PREFILL, bucket, graph) for bucket, graph in graphs.items()]
+    together = sum(entry.n_bytes for entry in host_bytes(listed))
+    alone = [host_bytes([entry])[0].n_bytes for entry in listed]
+    assert max(alone) < together < sum(alone)
+    assert host_bytes(listed * 2) == host_bytes(listed)
+
+
+def test_the_host_objects_of_a_graph_are_about_what_its_process_grows_by() -> None:
+    rig = Rig()
+    rig.runner.capture_all()  # whatever is made once is made
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        graph = TapeBackend().capture(
+            lambda: rig.decoder(rig.inputs(8)), owned=rig.owned, label="again"
+        )
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    counted = graph.host_bytes(set())
+    # Python's allocator does not see the C++ part of tensors, so the count is the larger.
+    assert 0.5 * (after - before) < counted < 3 * (after - before)
 
 
 def test_sums_are_by_kind_by_part_and_by_bucket() -> None:

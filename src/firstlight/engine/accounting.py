@@ -19,6 +19,7 @@ from firstlight.graphs.accounting import (
     Seconds,
     graph_bytes,
     graph_seconds,
+    host_bytes,
     rest,
     slot_bytes,
 )
@@ -40,6 +41,7 @@ def ledger_of(
     graphs = [(p, b, g) for p, runner in runners.items() for b, g in runner.graphs.items()]
     memory = [
         *(entry for phase, bucket, graph in graphs for entry in graph_bytes(graph, phase, bucket)),
+        *host_bytes(graphs),
         *slot_bytes({phase: runner.registry for phase, runner in runners.items()}),
         *_pool_bytes(pool),
         Bytes(Kind.WEIGHTS, "fused modules", packed_bytes),

@@ -14,12 +14,13 @@ from firstlight.engine.accounting import describe_bytes, describe_seconds
 from firstlight.engine.build import Parts
 from firstlight.engine.costs import describe_costs, describe_waste
 from firstlight.graphs import BucketReport, GraphRunner
+from firstlight.graphs.accounting import Ledger
 
 
 def describe(parts: Parts) -> dict[str, Any]:
     """Contract, slots, buckets, attention, memory and what would run eager, with the reason."""
     adapter = parts.model.adapter
-    runners = parts.runners
+    runners, ledger = parts.runners, parts.ledger
     return {
         "model": parts.model.name,
         "architecture": adapter.architecture,
@@ -33,7 +34,7 @@ def describe(parts: Parts) -> dict[str, Any]:
             for phase, runner in runners.items()
             for info in runner.registry.describe()
         ],
-        "buckets": {phase.value: _buckets(parts, phase) for phase in runners},
+        "buckets": {phase.value: _buckets(parts, phase, ledger) for phase in runners},
         "backend": "eager" if parts.config.eager else runners[Phase.DECODE].backend.name,
         "attention": "firstlight::attention, paged, scaled_dot_product_attention on cpu",
         "memory": {
@@ -45,8 +46,8 @@ def describe(parts: Parts) -> dict[str, Any]:
         "waste": describe_waste(
             tuple(runners[Phase.PREFILL].buckets.sizes), parts.costs.get(Phase.PREFILL)
         ),
-        "bytes": describe_bytes(parts.ledger),
-        "seconds": describe_seconds(parts.ledger),
+        "bytes": describe_bytes(ledger),
+        "seconds": describe_seconds(ledger),
         "eager": {phase.value: _eager(runner) for phase, runner in runners.items()},
         "unread_inputs": [
             str(finding)
@@ -75,10 +76,9 @@ def _contract(contract: InputContract) -> dict[str, Any]:
     }
 
 
-def _buckets(parts: Parts, phase: Phase) -> list[dict[str, Any]]:
+def _buckets(parts: Parts, phase: Phase, ledger: Ledger) -> list[dict[str, Any]]:
     table = parts.runners[phase].buckets
     captured = {report.bucket: report for report in parts.captures[phase].buckets}
-    ledger = parts.ledger
     rows = []
     for size in table.sizes:
         report = captured.get(size)

@@ -20,6 +20,7 @@ class Kind(Enum):
     SCRATCH = "scratch"  # intermediates; graphs overlay each other, the first pays
     CONSTANT = "constant"  # computed once, at capture
     OUTPUT = "pinned output"
+    HOST = "host objects"  # calls and records of graphs, estimated
     GRAPH = "graph"  # a backend that does not say what for
     SLOT = "slot"  # shared by phases, the first pays
     KV = "kv"
@@ -69,6 +70,14 @@ class Accounted(Protocol):
         """(kind, piece, bytes) of what was allocated for this graph alone."""
         ...
 
+    def host_bytes(self, seen: set[int]) -> int:
+        """Bytes of the graph's objects on the host, beside :attr:`memory`.
+
+        Args:
+            seen: identities of objects that are counted already; the graph's are added.
+        """
+        ...
+
     @property
     def parts(self) -> Mapping[str, float]:
         """Seconds of the capture by part."""
@@ -80,6 +89,17 @@ def graph_bytes(graph: Graph, phase: Phase, bucket: int) -> list[Bytes]:
     if not isinstance(graph, Accounted):
         return [Bytes(Kind.GRAPH, p.label, graph.bytes, phase, bucket) for p in graph.pieces[:1]]
     return [Bytes(Kind(kind), piece, n, phase, bucket) for kind, piece, n in graph.memory if n]
+
+
+def host_bytes(graphs: Iterable[tuple[Phase, int, Graph]]) -> list[Bytes]:
+    """What the graphs' objects take on the host; one that graphs share belongs to the first."""
+    seen: set[int] = set()
+    found = [
+        Bytes(Kind.HOST, "calls and records", graph.host_bytes(seen), phase, bucket)
+        for phase, bucket, graph in graphs
+        if isinstance(graph, Accounted)
+    ]
+    return [entry for entry in found if entry.n_bytes]
 
 
 def graph_seconds(graph: Graph, phase: Phase, bucket: int) -> list[Seconds]:

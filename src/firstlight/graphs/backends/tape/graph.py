@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from firstlight.graphs.backend import Piece
+from firstlight.graphs.backends.tape.host import host_bytes
 from firstlight.graphs.backends.tape.record import OpCall, Origin, Place
 
 
@@ -123,6 +124,10 @@ class TapeGraph:
         constants = (("constant", c.origin, c.n_bytes) for c in self.constants)
         scratch = ("scratch", self.label, self._fresh_bytes)
         return (scratch, ("pinned output", self.label, self._pinned_bytes), *constants)
+
+    def host_bytes(self, seen: set[int]) -> int:
+        """Bytes of calls and records, an estimate; of what is in ``seen``, nothing."""
+        return host_bytes((self.steps, self._calls, self._regions, self.constants), seen)
 
     @property
     def seconds(self) -> float:
