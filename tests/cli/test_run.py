@@ -198,3 +198,12 @@ def test_findings_are_part_of_the_json_where_they_were_asked_for(capsys: Capsys)
     assert [(f["kind"], f["where"]) for f in found] == [("padding_read", FINDING.where)]
     main(["run", "--json", "hello"], open_model=model.open)
     assert "findings" not in json.loads(capsys.readouterr().out)
+
+
+def test_a_request_that_fails_under_the_sanitizer_still_shows_the_findings(capsys: Capsys) -> None:
+    model = FakeModel(RequestError("the logits are NaN"))
+    model.findings = (FINDING,)
+    assert main(["run", "--sanitize", "hello"], open_model=model.open) == 2
+    err = capsys.readouterr().err
+    assert "padding_read" in err
+    assert "the logits are NaN" in err

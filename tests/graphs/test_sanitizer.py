@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from firstlight.errors import HostReadError
+from firstlight.errors import CaptureError, HostReadError
 from firstlight.graphs import BodyInputs
 from firstlight.graphs.sanitizer import FindingKind, TrackedRegistry
 from firstlight.graphs.slot import Axis, Dim, Extent, Meaning, SlotSpec
@@ -16,6 +16,7 @@ from tests.graphs.decoder import HIDDEN, Decoder
 from tests.graphs.sanitized import PAGE, SanitizedRig, line_of, mutated
 
 K = FindingKind
+UNOWNED = torch.zeros(HIDDEN)
 
 
 @pytest.mark.parametrize("width", [HIDDEN, 2 * HIDDEN])
@@ -172,6 +173,34 @@ def test_a_host_read_is_a_finding_with_its_line() -> None:
     assert line_of(finding) == "return decoder.forward(inputs) * float(inputs.embeds[0, 0])"
 
 
+@pytest.mark.parametrize(
+    ("refused", "kind"),
+    [
+        (lambda x: x[x[:, 0] > 0], K.DYNAMIC_SHAPE),
+        (lambda x: x + UNOWNED, K.UNOWNED_TENSOR),
+        (lambda x: x + torch.rand(HIDDEN), K.CAPTURE_REFUSED),
+    ],
+)
+def test_what_no_graph_can_hold_is_a_finding(
+    refused: Callable[[Tensor], Tensor], kind: FindingKind
+) -> None:
+    rig = mutated(lambda decoder, inputs: refused(decoder.forward(inputs)))
+    with pytest.raises(CaptureError):
+        rig.runner.capture(8)
+    assert rig.only(kind).where.startswith(__file__)
+
+
+def test_nan_of_the_models_own_is_told_from_poison() -> None:
+    def change(decoder: Decoder, inputs: BodyInputs) -> Tensor:
+        x = decoder.forward(inputs)
+        return (x - 100).sqrt()
+
+    rig = mutated(change)
+    rig.serve(8)
+    assert rig.kinds() == {K.NAN_OUTPUT}
+    assert line_of(rig.only(K.NAN_OUTPUT)) == "return (x - 100).sqrt()"
+
+
 # What is baked into a capture
 
 
@@ -232,6 +261,19 @@ def test_a_row_that_the_merge_forgets_is_found() -> None:
     finding = rig.only(K.ROW_UNWRITTEN)
     assert finding.subject == "slot input_embeds"
     assert "rows 2 of 5 live ones" in finding.detail
+
+
+def test_a_row_that_nobody_wrote_is_served_as_a_plain_runner_would() -> None:
+    """Not as poison: the answer must stay the one that is looked into."""
+
+    def merge(into: Tensor, rows: Tensor) -> None:
+        into[:2].copy_(rows[:2])
+
+    rig = SanitizedRig()
+    rig.serve(5)
+    held = rig.registry.buffer("input_embeds")[2:5].clone()
+    assert not rig.serve(5, merge=merge).isnan().any()
+    assert torch.equal(rig.registry.buffer("input_embeds")[2:5], held)
 
 
 def test_a_segment_that_the_merge_forgets_in_the_first_columns_is_named() -> None:

@@ -76,11 +76,16 @@ def run(
     llm = open_with_bar(session, config, shown=not no_progress)
     turns: list[Message] = [{"role": "system", "content": system}] if system else []
     turns.append(user_message(prompt, images))
-    for event in llm.stream_chat(turns, params):
-        if isinstance(event, Completion):
-            completion = event
-        elif not as_json_:
-            print(event, end="", flush=True)
+    try:
+        for event in llm.stream_chat(turns, params):
+            if isinstance(event, Completion):
+                completion = event
+            elif not as_json_:
+                print(event, end="", flush=True)
+    except Exception:
+        if sanitize:  # the findings are likely to say why it failed
+            print_findings(llm.findings)
+        raise
     if as_json_:
         answer = {"model": config.model} | as_json(completion, llm)
         if sanitize:

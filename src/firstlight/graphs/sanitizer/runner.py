@@ -29,6 +29,7 @@ from firstlight.graphs.sanitizer.slots import (
     check_indices,
     check_slots,
     check_table,
+    heal,
     poison_slots,
     settle,
     slot_contents,
@@ -81,6 +82,7 @@ class SanitizingRunner(GraphRunner):
         self._guards = arena
         self._poison = poison
         self._batch: tuple[Extent, Extent] | None = None
+        self._held: dict[str, Tensor] = {}
         self._expected: Footprint | None = None
         self._replays: dict[int, CheckedReplay] = {}
         self._signatures: dict[int, Signature] = {}
@@ -127,7 +129,7 @@ class SanitizingRunner(GraphRunner):
             for name, saved in before.items():
                 self.registry.buffer(name).copy_(saved)
             raise
-        self._batch = live, padded
+        self._batch, self._held = (live, padded), before
         if isinstance(self.registry, TrackedRegistry):
             self.registry.reset_counts()
 
@@ -153,6 +155,7 @@ class SanitizingRunner(GraphRunner):
         else:
             settle(self.registry, batch[1])
             self._collect(check_slots(self.registry, *batch), self._examined(decision))
+            heal(self.registry, self._held)
         return self._run_checked(decision, batch, expected)
 
     def _run_checked(
@@ -166,9 +169,6 @@ class SanitizingRunner(GraphRunner):
         hidden = super().run(decision).clone()
         after = Snapshot(self._owned)
         self._collect(changed_slots(self.registry, slots), bucket)
-        if bool(hidden.isnan().any()) and not self.report:
-            detail = "live rows are NaN although no slot was"
-            self._collect([Fault(FindingKind.NAN_OUTPUT, "body", detail)], bucket)
         pools = None
         if self._memory is not None and use is not None:
             pools = MemorySites(self._memory, use, before, self._poison)
@@ -232,6 +232,8 @@ class SanitizingRunner(GraphRunner):
             faults += pools.check(self._writer_of(replay))
         if trouble is not None:
             faults += trial.guilty(sites)
+        elif bool(hidden.isnan().any()):
+            faults += trial.own_nan()
         elif not self._recorded.get(bucket):  # once a bucket; it runs all operations twice
             faults += trial.undefined()
         self._collect(faults, bucket)

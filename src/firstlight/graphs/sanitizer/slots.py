@@ -34,6 +34,15 @@ def poison_slots(registry: SlotRegistry, values: Mapping[str, Tensor | None], li
             poison_(buf.narrow(spec.dim, 0, live.on(spec.axis)))
 
 
+def heal(registry: SlotRegistry, before: Mapping[str, Tensor]) -> None:
+    """Put back what a slot held wherever nobody wrote: what a plain run would have read."""
+    for name, saved in before.items():
+        buf = registry.buffer(name)
+        left = is_poison(buf)
+        if bool(left.any()):
+            buf[left] = saved[left]
+
+
 def settle(registry: SlotRegistry, padded: Extent) -> None:
     """Give rows beyond the bucket their neutral value again."""
     for name in registry.names:

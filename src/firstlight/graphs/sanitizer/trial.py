@@ -70,6 +70,24 @@ class Trial:
             detail = "several of padding, memory and intermediates matter only together"
             yield Fault(FindingKind.PADDING_READ, "slots", detail, *self._first_op(sites))
 
+    def own_nan(self) -> Iterator[Fault]:
+        """The first operation that gives a live row NaN without any poison."""
+        found: list[OpCall] = []
+
+        def look(step: int, op: OpCall) -> None:
+            parts = (
+                live_parts(self.replay.tensor(p), self.live, self.padded)
+                for p in self.replay.written(op)
+                if p.dtype.is_floating_point
+            )
+            if not found and any(all(bool(p.isnan().any()) for p in given) for given in parts):
+                found.append(op)
+
+        self._replay([], look)
+        by = (found[0].name, found[0].where) if found else ("", "")
+        detail = f"live rows {_rows(self.expected.isnan())} are NaN without any poison"
+        yield Fault(FindingKind.NAN_OUTPUT, "body", detail, *by)
+
     def undefined(self) -> Iterator[Fault]:
         """The first operation that has, in any row, dead ones too, what an earlier run left.
 
