@@ -178,8 +178,8 @@ class EngineConfig:
     sanitize: bool = _setting(
         False,
         "True or False",
-        "Run every batch a second time under poison and collect what that finds: several times "
-        "slower, for debugging.",
+        "Run every batch a second time under poison and collect what that finds: ten times slower "
+        "and more, for debugging.",
         _is_bool,
     )
     fuse: bool = _setting(
@@ -305,13 +305,18 @@ class EngineConfig:
             given.setdefault("cache_dir", cache_dir_from(environ))
         return cls(**given)  # type: ignore[arg-type]
 
+    @property
+    def graphs_off(self) -> bool:
+        """Whether every step runs eager because it was asked for."""
+        return self.eager or self.backend == "eager"
+
     def _check_pairs(self) -> None:
-        if self.eager:
-            if self.backend == "tape":
-                _refuse_pair("eager", True, "backend", self.backend, "nothing is captured")
-            for name in ("prefill_buckets", "decode_buckets"):
-                if getattr(self, name) is not None:
-                    _refuse_pair("eager", True, name, getattr(self, name), "nothing is captured")
+        if self.eager and self.backend == "tape":
+            _refuse_pair("eager", True, "backend", self.backend, "nothing is captured")
+        for name in ("prefill_buckets", "decode_buckets"):
+            if self.graphs_off and getattr(self, name) is not None:
+                off, value = ("eager", True) if self.eager else ("backend", self.backend)
+                _refuse_pair(off, value, name, getattr(self, name), "nothing is captured")
         if self.decode_buckets and self.decode_buckets[-1] > self.max_num_seqs:
             why = "a larger batch never runs"
             _refuse_pair(

@@ -14,6 +14,7 @@ from firstlight.engine.accounting import Weights, ledger_of
 from firstlight.engine.admission import Admission
 from firstlight.engine.costs import Costs, settle_costs
 from firstlight.engine.engine import Engine
+from firstlight.engine.explicit import check_captured
 from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
 from firstlight.engine.pool_memory import PoolMemory
@@ -108,6 +109,7 @@ def build(
         Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
     }
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
+    check_captured(config, runners)
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
     give_back_free_memory()
     context = ground.memory.max_context

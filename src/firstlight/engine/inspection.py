@@ -35,7 +35,7 @@ def describe(parts: Parts) -> dict[str, Any]:
             for info in runner.registry.describe()
         ],
         "buckets": {phase.value: _buckets(parts, phase, ledger) for phase in runners},
-        "backend": "eager" if parts.config.eager else runners[Phase.DECODE].backend.name,
+        "backend": "eager" if parts.config.graphs_off else runners[Phase.DECODE].backend.name,
         "attention": "firstlight::attention, paged, scaled_dot_product_attention on cpu",
         "memory": {
             **asdict(parts.memory),

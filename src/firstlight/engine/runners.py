@@ -18,6 +18,7 @@ from firstlight.config import EngineConfig
 from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
 from firstlight.engine.costs import unsettled_costs
+from firstlight.engine.explicit import check_buckets
 from firstlight.engine.memory_plan import MemoryPlan
 from firstlight.engine.sanitizing import Sanitizer
 from firstlight.graphs import (
@@ -59,11 +60,16 @@ class Limits:
 
 
 def limits_of(config: EngineConfig, memory: MemoryPlan) -> Limits:
-    """Bucket lists and step sizes from the configuration; no bucket is beyond the context."""
+    """Bucket lists and step sizes from the configuration; no bucket is beyond what fits.
+
+    Raises:
+        ConfigError: a bucket that was asked for can never be used.
+    """
+    check_buckets(config, memory)
     requests = config.max_num_seqs
-    context = memory.max_context * requests
+    context = min(memory.max_context * requests, (memory.n_pages - 1) * memory.page_size)
     largest = min(config.max_prefill_bucket, config.max_batch_tokens or context, context)
-    if config.eager:
+    if config.graphs_off:
         prefill: tuple[int, ...] = ()
         decode: tuple[int, ...] = ()
     else:
@@ -130,7 +136,7 @@ class RunnerBuilder:
                 max_requests=capacity.requests,
                 max_context=self._memory.max_context,
                 cost=self.costs.get(phase) or PaddingIsFree(),
-                enabled=not self._config.eager,
+                enabled=not self._config.graphs_off,
             ),
             inputs=self._inputs(phase, registry),
             owned=self._owned,

@@ -15,7 +15,7 @@ from firstlight.graphs.proof.contents import Batch
 from firstlight.graphs.proof.equality import compare_state, prefix_units
 from firstlight.graphs.proof.memory import Placed
 from firstlight.graphs.proof.report import Finding
-from firstlight.graphs.slot import Axis
+from firstlight.graphs.slot import Axis, SlotSpec
 from firstlight.graphs.slots import EMBEDS, POSITIONS
 
 
@@ -98,12 +98,16 @@ def poison_padding(bench: Bench, batch: Batch) -> None:
     registry, n = bench.subject.registry, batch.live.tokens
     names = [EMBEDS, POSITIONS, *(plane.name for plane in bench.contents.contract.planes)]
     for name in names:
-        dim = registry.spec(name).dim
-        _scribble(registry.buffer(name).narrow(dim, n, bench.subject.bucket - n), bench, name)
+        spec = registry.spec(name)
+        rows = registry.buffer(name).narrow(spec.dim, n, bench.subject.bucket - n)
+        rows.fill_(_garbage(spec))
 
 
 def poison_beyond(bench: Bench, batch: Batch) -> None:
-    """Other data in every slot behind the bucket's last row."""
+    """Other data in every slot behind the bucket's last row: the negative of what is stale there.
+
+    Indices become the sink.
+    """
     registry = bench.subject.registry
     padded = bench.extent(bench.subject.bucket)
     for name in registry.names:
@@ -111,20 +115,22 @@ def poison_beyond(bench: Bench, batch: Batch) -> None:
         if spec.axis is Axis.NONE:
             continue
         buf, end = registry.buffer(name), padded.on(spec.axis)
-        _scribble(buf.narrow(spec.dim, end, buf.shape[spec.dim] - end), bench, name)
+        rows = buf.narrow(spec.dim, end, buf.shape[spec.dim] - end)
+        rows.fill_(-_garbage(spec) if spec.dtype.is_floating_point else 0)
 
 
 def leave_stale(bench: Bench) -> None:
     """Other data in all rows of every slot, as an earlier and longer batch leaves it."""
     registry = bench.subject.registry
     for name in registry.names:
-        _scribble(registry.buffer(name), bench, name)
+        spec = registry.spec(name)
+        counts = spec.axis is Axis.NONE and not spec.dtype.is_floating_point
+        registry.buffer(name).fill_(registry.capacity.tokens if counts else _garbage(spec))
 
 
-def _scribble(rows: Tensor, bench: Bench, name: str) -> None:
+def _garbage(spec: SlotSpec) -> float:
     """Something else than what is neutral, and legal: an index of 1 exists, and is not the sink."""
-    neutral = bench.subject.registry.spec(name).neutral
-    rows.fill_(neutral + 1.25 if rows.dtype.is_floating_point else 1)
+    return spec.neutral + 1.25 if spec.dtype.is_floating_point else 1
 
 
 def check_padding(

@@ -75,7 +75,7 @@ def _expect(
     wrong = rows.ne(value)
     if not bool(wrong.any()):
         return []
-    along = wrong.movedim(spec.dim, 0).flatten(1).any(1)
+    along = wrong.movedim(spec.dim, 0).reshape(rows.shape[spec.dim], -1).any(1)
     row = int(along.int().argmax())
     held = rows.movedim(spec.dim, 0)[row].flatten().double()
     worst = float((held - value).abs().max())
