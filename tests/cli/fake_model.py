@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from firstlight.cli.session import CaptureProgress, Message
 from firstlight.config import EngineConfig
@@ -52,6 +53,18 @@ REPORT: dict[str, object] = {
     "decisions": [],
 }
 
+PROOF: dict[str, Any] = {
+    "model": "fake",
+    "level": "full",
+    "passed": True,
+    "failed": 0,
+    "rows": [
+        {"phase": "prefill", "bucket": 64, "cases": 10, "worst": 0.0, "verdict": "passed"},
+        {"phase": "decode", "bucket": 1, "cases": 8, "worst": 0.0, "verdict": "passed"},
+    ],
+    "findings": [],
+}
+
 
 def completion(text: str, prompt_tokens: int = 88) -> Completion:
     """An answer of two tokens: one replayed prefill, one eager decode step."""
@@ -84,6 +97,7 @@ class FakeModel:
     load_seconds = 1.5
     capture_seconds = 0.25
     findings: tuple[Finding, ...] = ()
+    proof: Mapping[str, Any] = PROOF
 
     def __init__(self, *answers: str | Exception) -> None:
         self._answers = list(answers)
@@ -113,3 +127,6 @@ class FakeModel:
 
     def inspect(self) -> Mapping[str, object]:
         return REPORT
+
+    def verify(self, progress: CaptureProgress | None) -> Mapping[str, Any]:
+        return self.proof
