@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.llm import LLM
+from firstlight.engine.samples import Conversation, picture, standard_batches, turn
 from firstlight.graphs.sanitizer import Finding
 from firstlight.models.registry import AdapterRegistry
 
-Conversation = list[dict[str, Any]]
+__all__ = ["SETTINGS", "SanitizedEngines", "picture", "sanitized", "standard_batches", "turn"]
 
 SETTINGS: Mapping[str, Any] = {
     "dtype": "float32",
@@ -43,18 +43,17 @@ SETTINGS: Mapping[str, Any] = {
 }
 """Settings of a sanitized engine: few graphs, small pages, short chunks."""
 
-_WORDS = "How many circles are there, and what colour are they?"
-
 
 class SanitizedEngines:
     """Builds engines with the sanitizer on, and remembers them.
 
     Args:
-        prompts: what a call runs, in order; each entry is one batch of conversations.
+        prompts: what a call runs, in order, for a model that takes pictures or not; each entry is
+            one batch of conversations.
     """
 
     def __init__(
-        self, prompts: Callable[[LLM], Sequence[list[Conversation]]] | None = None
+        self, prompts: Callable[[bool], Sequence[list[Conversation]]] | None = None
     ) -> None:
         self._prompts = prompts or standard_batches
         self._engines: list[LLM] = []
@@ -78,7 +77,7 @@ class SanitizedEngines:
         llm = LLM(model, adapters=adapters, **{**SETTINGS, "sanitize": True, **settings})
         self._engines.append(llm)
         params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
-        for batch in self._prompts(llm):
+        for batch in self._prompts(llm.parts.model.image_processor is not None):
             llm.chat(batch, params)
         self.check()
         return llm
@@ -95,48 +94,6 @@ class SanitizedEngines:
             lines = "\n".join(f"  {finding}" for finding in self.findings)
             head = f"the sanitizer has {number} finding{'' if number == 1 else 's'}:"
             pytest.fail(f"{head}\n{lines}", pytrace=False)
-
-
-def standard_batches(llm: LLM) -> list[list[Conversation]]:
-    """Batches that a healthy model answers without a finding.
-
-    Text alone; a chunked prompt; two requests of unequal length; and, for a model that takes
-    pictures, one picture, pictures that a chunk's border may cut, and text beside a picture.
-    """
-    text = turn(_WORDS)
-    batches = [[text], [turn(" ".join([_WORDS] * 6))], [turn("Hello."), text]]
-    if llm.parts.model.image_processor is not None:
-        small, large = picture(48, 32), picture(40, 72)
-        batches += [
-            [turn(small, "What is it?")],
-            [turn(" ".join([_WORDS] * 3), small, "or", large, "?")],
-            [text, turn(large, "What is it?"), turn("Hello.")],
-        ]
-    return batches
-
-
-def turn(*parts: str | Image.Image) -> Conversation:
-    """One user turn of texts and pictures."""
-    if all(isinstance(part, str) for part in parts):
-        return [{"role": "user", "content": " ".join(map(str, parts))}]
-    content = [
-        {"type": "text", "text": part}
-        if isinstance(part, str)
-        else {"type": "image", "image": part}
-        for part in parts
-    ]
-    return [{"role": "user", "content": content}]
-
-
-def picture(width: int, height: int) -> Image.Image:
-    """A gradient with an edge, so that no two patches are alike."""
-    pixels = bytes(
-        value
-        for y in range(height)
-        for x in range(width)
-        for value in (255 * x // width, 255 * y // height, 200 if x > y else 40)
-    )
-    return Image.frombytes("RGB", (width, height), pixels)
 
 
 @pytest.fixture

@@ -125,6 +125,9 @@ class FakeModel:
         yield answer[half:]
         yield completion(answer)
 
+    def sanitize(self) -> tuple[Finding, ...]:
+        return self.findings
+
     def inspect(self) -> Mapping[str, object]:
         return REPORT
 

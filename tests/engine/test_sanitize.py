@@ -19,6 +19,7 @@ from firstlight.core.reason import Decision, Mode, Phase, Reason
 from firstlight.engine import step as engine_step
 from firstlight.engine.merge import merge
 from firstlight.engine.step import Step
+from firstlight.errors import ConfigError
 from firstlight.graphs import Arena, Extent, GraphRunner, SlotRegistry, TapeGraph
 from firstlight.graphs.sanitizer import FindingKind
 from firstlight.models.body import RowInputs
@@ -79,7 +80,7 @@ def test_switched_off_or_on_a_replay_makes_the_same_calls(pair: tuple[LLM, LLM])
 
 
 def test_the_answers_are_the_same_with_and_without(pair: tuple[LLM, LLM]) -> None:
-    for batch in standard_batches(pair[0]):
+    for batch in standard_batches(pictures=True):
         off, on = (llm.chat(batch, PARAMS) for llm in pair)
         assert [c.token_ids for c in off] == [c.token_ids for c in on]
     assert pair[1].findings == ()
@@ -220,3 +221,26 @@ def test_a_graph_that_does_not_serve_is_examined_all_the_same(toy: Path, reason:
     answer = llm.chat(turn("Hello there."), PARAMS)
     assert answer.timings.steps[0].decision.mode is Mode.EAGER
     assert [f.bucket for f in llm.findings if f.kind is K.PADDING_READ] == [64]
+
+
+def test_sample_prompts_reach_every_bucket(tiny_checkpoint: TinyCheckpoint) -> None:
+    few = {**SETTINGS, **FEW, "prefill_buckets": (32, 48, 64), "decode_buckets": (1, 2, 3)}
+    llm = LLM(tiny_checkpoint("qwen2"), **few, sanitize=True)
+    seen: set[tuple[Phase, int | None]] = set()
+    for phase, runner in llm.parts.runners.items():
+        right = runner.run
+
+        def run(decision: Decision, right: Any = right, phase: Phase = phase) -> Tensor:
+            seen.add((phase, decision.bucket))
+            hidden: Tensor = right(decision)
+            return hidden
+
+        runner.run = run  # type: ignore[method-assign]
+    assert llm.sanitize(max_tokens=2) == ()
+    assert {b for p, b in seen if p is Phase.PREFILL} >= {32, 48, 64}
+    assert {b for p, b in seen if p is Phase.DECODE} == {1, 2, 3}
+
+
+def test_an_engine_without_the_sanitizer_does_not_pretend_to_look(pair: tuple[LLM, LLM]) -> None:
+    with pytest.raises(ConfigError, match="sanitize = False"):
+        pair[0].sanitize()

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from firstlight.cli.options import MODEL, PROGRESS, engine_config, takes
+from firstlight.cli.findings import findings_as_json, print_findings
+from firstlight.cli.options import MODEL, PROGRESS, SANITIZE, engine_config, takes
 from firstlight.cli.progress import capture_bar, open_with_bar
 from firstlight.cli.session import Session
 from firstlight.config import BUNDLED_MODEL, EngineConfig
@@ -26,10 +27,13 @@ def verify(
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
     no_progress: PROGRESS = False,
+    sanitize: SANITIZE = False,
     *,
     settings: dict[str, Any],
 ) -> None:
     """Prove every graph of a model in full: replay against eager, padding, each input, each order.
+
+    With --sanitize, sample prompts for every bucket then run under the sanitizer.
 
     Ends with 0 if everything passed, with 1 if anything failed, with 2 if nothing could be checked.
     """
@@ -37,15 +41,21 @@ def verify(
         raise typer.BadParameter("verify always proves in full", param_hint="--proof")
     # Everything is proven below; a proof at the start would only be made twice.
     given = settings | {"model": model, "max_num_seqs": max_num_seqs, "proof": "off"}
+    given["sanitize"] = sanitize
     session: Session = context.obj
     llm = open_with_bar(session, EngineConfig.from_options(given), shown=not no_progress)
     with capture_bar(not no_progress, "checking the merge", "proving") as progress:
         report = llm.verify(progress)
+    findings = llm.sanitize() if sanitize else ()
     if as_json:
+        if sanitize:
+            report = {**report, "sanitizer": findings_as_json(findings)}
         print(json.dumps(report, ensure_ascii=False))
     else:
         _print(report)
-    if not report["passed"]:
+    if sanitize:
+        print_findings(findings)
+    if findings or not report["passed"]:
         raise typer.Exit(1)
 
 

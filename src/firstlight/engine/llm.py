@@ -10,10 +10,12 @@ from typing import Any, cast, overload
 
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.output import Completion
+from firstlight.core.reason import Phase
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.build import Progress, build, load
 from firstlight.engine.engine import TextDelta, completion
 from firstlight.engine.inspection import describe
+from firstlight.engine.samples import bucket_batches, standard_batches
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.verify import verify
 from firstlight.errors import ConfigError, RequestError
@@ -172,6 +174,32 @@ class LLM:
         """What the sanitizer has found since the start; empty if ``sanitize`` is off."""
         report = self.parts.findings
         return () if report is None else report.findings
+
+    def sanitize(self, max_tokens: int = 3) -> tuple[Finding, ...]:
+        """Run sample conversations through every bucket, for the sanitizer to look at.
+
+        Args:
+            max_tokens: tokens that each answer gets.
+
+        Returns:
+            :attr:`findings`.
+
+        Raises:
+            ConfigError: ``sanitize`` is off, or the model has no chat template.
+        """
+        if self.parts.findings is None:
+            raise ConfigError("sanitize = False; only an engine made with sanitize = True can look")
+        if not self.parts.model.chat_template:
+            raise ConfigError(f"{self.parts.model.name} has no chat template for sample prompts")
+        params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        prefill, decode = (self.parts.runners[phase].buckets.sizes for phase in Phase)
+        batches = bucket_batches(
+            prefill, decode, lambda turns: len(self.parts.admission.chat(turns, params).prompt.ids)
+        )
+        pictures = self.parts.model.image_processor is not None
+        for batch in (*standard_batches(pictures), *batches):
+            self.chat(batch, params)
+        return self.findings
 
     def verify(self, progress: Progress | None = None) -> dict[str, Any]:
         """Prove every captured graph in full, now; see :func:`firstlight.engine.verify.verify`.
