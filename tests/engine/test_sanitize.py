@@ -244,3 +244,14 @@ def test_sample_prompts_reach_every_bucket(tiny_checkpoint: TinyCheckpoint) -> N
 def test_an_engine_without_the_sanitizer_does_not_pretend_to_look(pair: tuple[LLM, LLM]) -> None:
     with pytest.raises(ConfigError, match="sanitize = False"):
         pair[0].sanitize()
+
+
+def test_a_pool_that_is_replaced_after_the_capture_is_found(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    llm = LLM(tiny_checkpoint("llama"), **{**SETTINGS, **FEW, "sanitize": True})
+    llm.parts.pool.keys[1] = llm.parts.pool.keys[1].clone()
+    llm.chat(turn("Hello there."), PARAMS)
+    found = [f for f in llm.findings if f.kind is K.STALE_ADDRESS]
+    assert {f.subject for f in found} == {"KV pool, keys of layer 1"}
+    assert {f.op for f in found} == {"firstlight.attention.default"}

@@ -94,8 +94,8 @@ class Finding:
     where: str = ""
 
     def __str__(self) -> str:
-        at = f" at {self.where}" if self.where else ""
-        by = f" [{self.op}{at}]" if self.op or at else ""
+        at = f"at {self.where}" if self.where else ""
+        by = f" [{' '.join(filter(None, (self.op, at)))}]" if self.op or at else ""
         run = f"{self.phase.value} {'eager' if self.bucket is None else self.bucket}"
         return f"{self.kind.value}: {self.subject}, {run}: {self.detail}{by}"
 

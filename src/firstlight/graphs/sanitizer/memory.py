@@ -102,6 +102,11 @@ class Snapshot:
             )
         ]
 
+    def covers(self, tensor: Tensor) -> bool:
+        """Whether the memory of ``tensor`` was copied."""
+        address = tensor.untyped_storage().data_ptr()
+        return any(whole.data_ptr() == address for whole, _ in self._saved)
+
     def copy_of(self, tensor: Tensor) -> Tensor:
         """What a view of the memory held; KeyError if the memory was not copied."""
         address = tensor.untyped_storage().data_ptr()

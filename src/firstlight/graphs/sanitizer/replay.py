@@ -56,7 +56,7 @@ class CheckedReplay:
                     outside = outside or self._begin(i)
                 try:
                     call()
-                except (IndexError, RuntimeError, ValueError, TypeError) as error:
+                except (IndexError, RuntimeError, ValueError, TypeError, ArithmeticError) as error:
                     text = " ".join(str(error).split())
                     return Trouble("raised", text, op.name, op.where, i)
                 if watch is not None:

@@ -229,7 +229,8 @@ class SanitizingRunner(GraphRunner):
         trouble = trial.run(sites)
         faults: list[Fault] = []
         if pools is not None and (trouble is None or trouble.what != "raised"):
-            faults += pools.check(self._writer_of(replay))
+            spread = trouble is not None and trouble.what == "nan"
+            faults += pools.check(self._writer_of(replay), spread=spread)
         if trouble is not None:
             faults += trial.guilty(sites)
         elif bool(hidden.isnan().any()):

@@ -48,7 +48,8 @@ def slot_sites(
     """Padding rows of float slots, and rows beyond the bucket of all slots.
 
     Padding rows of integer slots are not poisoned: a body may gather with them, which is why they
-    are neutral; that they are is checked before.
+    are neutral; that they are is checked before. A slot that keeps what was there is promised not
+    to be read, and is poisoned whatever its type.
     """
     for name in registry.names:
         spec = registry.spec(name)
@@ -56,7 +57,8 @@ def slot_sites(
             continue
         n, end = live.on(spec.axis), padded.on(spec.axis)
         data = spec.dtype.is_floating_point and spec.meaning is Meaning.VALUE
-        if end > n and data and spec.padding is not Padding.FILL_ONCE:
+        keeps = spec.padding is Padding.KEEP
+        if end > n and (keeps or (data and spec.padding is not Padding.FILL_ONCE)):
             yield Site(
                 FindingKind.PADDING_READ,
                 f"slot {name}",
@@ -120,13 +122,17 @@ class MemorySites:
             lambda: self._fill(self._writes & ~self._sink),
         )
 
-    def check(self, stored: Callable[[Tensor], tuple[str, str] | None]) -> Iterator[Fault]:
+    def check(
+        self, stored: Callable[[Tensor], tuple[str, str] | None], *, spread: bool
+    ) -> Iterator[Fault]:
         """Compare the pools after a trial with all sites.
 
         Args:
             stored: the operation, and its line, that writes a pool; None if none does.
+            spread: NaN got into live rows. What is stored then may be NaN of the poison's very
+                bits, and is not told from what was not stored.
         """
-        for name, rows in self._memory.rows():
+        for name, rows in self._rows():
             by = stored(rows)
             op, where = by or ("", "")
             changed = self._changed(rows)
@@ -136,7 +142,7 @@ class MemorySites:
                 detail = f"{self._memory.place(at[0])} changed (token slots {compact(at)})"
                 yield Fault(FindingKind.FOREIGN_WRITE, name, detail, op, where)
             missed = self._writes & ~self._sink & ~changed
-            if by is not None and bool(missed.any()):
+            if by is not None and not spread and bool(missed.any()):
                 at = missed.nonzero().flatten().tolist()
                 detail = f"nothing was stored at {self._memory.place(at[0])} ({len(at)} rows)"
                 yield Fault(FindingKind.MEMORY_UNWRITTEN, name, detail, op, where)
@@ -144,7 +150,7 @@ class MemorySites:
     def stored(self, after: Snapshot) -> str:
         """How the rows of this step differ from what they were in ``after``; "" if not at all."""
         at = (self._writes & ~self._sink).nonzero().flatten()
-        for name, rows in self._memory.rows():
+        for name, rows in self._rows():
             differs = bits(rows)[at].ne(bits(after.copy_of(rows))[at]).flatten(1).any(1)
             if bool(differs.any()):
                 return f"{name} stores other values at {self._memory.place(int(at[differs][0]))}"
@@ -152,7 +158,7 @@ class MemorySites:
 
     def check_plain(self) -> Iterator[Fault]:
         """Compare the pools after an unpoisoned run."""
-        for name, rows in self._memory.rows():
+        for name, rows in self._rows():
             changed = bits(rows).ne(bits(self._before.copy_of(rows))).flatten(1).any(1)
             foreign = changed & ~self._writes & ~self._sink
             if bool(foreign.any()):
@@ -160,9 +166,13 @@ class MemorySites:
                 detail = f"{self._memory.place(at[0])} changed (token slots {compact(at)})"
                 yield Fault(FindingKind.FOREIGN_WRITE, name, detail)
 
+    def _rows(self) -> Iterator[tuple[str, Tensor]]:
+        """The pools that the graphs own; others, put in their place later, hold nothing of them."""
+        return (pair for pair in self._memory.rows() if self._before.covers(pair[1]))
+
     def _fill(self, mask: Tensor) -> None:
         at = mask.nonzero().flatten()
-        for _, rows in self._memory.rows():
+        for _, rows in self._rows():
             if rows.dtype.is_floating_point and self._poison is Poison.FINITE:
                 rows[at] = _like(rows, self._poison)
             else:
