@@ -170,9 +170,10 @@ class EngineConfig:
     proof: str = _setting(
         "quick",
         "'off', 'quick' or 'full'",
-        "How much is proven of each graph before it serves: `quick` compares one rich batch with "
-        "eager execution and checks padding; `full` adds the edges of every bucket, requests run "
-        "alone, every input changed alone, and all graphs in shuffled order.",
+        "How much is proven of each graph before it serves: `quick` replays one rich batch with "
+        "garbage in its padding and compares it with eager execution, large buckets by samples; "
+        "`full` compares all rows of every case bit for bit, requests run alone, every input "
+        "changed alone, and all graphs in shuffled order.",
         _is_one_of(*PROOFS),
     )
     sanitize: bool = _setting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -62,6 +62,19 @@ class Subject:
         )
 
 
+class Reference(Protocol):
+    """What a bucket that was checked before left of its loan; see :mod:`.agree`."""
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """The loan."""
+        ...
+
+    def contents(self, units: list[int]) -> dict[str, Tensor]:
+        """What watched units held before its run."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one run left: live output rows, and the watched units of every state tensor."""
@@ -97,14 +110,33 @@ class Bench:
         """Take ``n`` units for all batches to come, ``guards`` of which no batch gets."""
         self._guards = guards
         self.units = list(self.memory.lend(n))
+        if self._state:
+            self._watch(self.units)
+            generator = torch.Generator().manual_seed(self.seed)
+            self.before = state_values(self._state, self._watched, generator)
+
+    def borrow(self, reference: Reference, batch: Batch) -> bool:
+        """Take the units of a reference again, with what they held, and watch those of ``batch``.
+
+        Returns:
+            False if the memory gives other units now; nothing is lent then.
+        """
+        units = self.memory.lend(len(reference.units))
+        if tuple(units) != reference.units:
+            self.memory.give_back(units)
+            return False
+        self.units = list(units)
+        if self._state:
+            held = {unit for request in batch.requests for unit in request.units}
+            self._watch([u for u in units if u in held or u in (units[0], units[-1])])
+            self.before = reference.contents(self.watched)
+        return True
+
+    def _watch(self, units: list[int]) -> None:
         sink = [] if self.memory.sink is None else [self.memory.sink]
-        if not self._state:
-            return
         device = next(iter(self._state.values())).device
-        self._watched = torch.tensor([*sink, *self.units], device=device)
+        self._watched = torch.tensor([*sink, *units], device=device)
         self._found = {k: t.index_select(0, self._watched) for k, t in self._state.items()}
-        generator = torch.Generator().manual_seed(self.seed)
-        self.before = state_values(self._state, self._watched, generator)
 
     def __exit__(
         self,

@@ -60,7 +60,8 @@ def compare_state(
 def check_untouched(bench: Bench, batch: Batch, run: Outcome, name: str) -> list[Finding]:
     """Units of no request, and those that only hold a cached prefix, keep what they held."""
     mine = {unit for request in batch.requests for unit in written_units(bench, request)}
-    others = [unit for unit in bench.units if unit not in mine]
+    sink = bench.memory.sink
+    others = [unit for unit in bench.watched if unit not in mine and unit != sink]
     rows = torch.tensor(bench.rows_of(others), dtype=torch.int64)
     for tensor, values in run.state.items():
         at = rows.to(values.device)

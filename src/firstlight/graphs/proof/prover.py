@@ -14,6 +14,7 @@ from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
 from firstlight.errors import FirstlightError
 from firstlight.graphs.proof import equality
+from firstlight.graphs.proof.agree import Reference, check_agreement
 from firstlight.graphs.proof.bench import Bench, Outcome, Subject
 from firstlight.graphs.proof.cases import Case, Limits, Media, mixed_case, plan_cases
 from firstlight.graphs.proof.compare import difference, largest
@@ -103,6 +104,7 @@ class Prover:
         self._tolerance = Tolerance() if tolerance is None else tolerance
         self._plane_limits = plane_limits
         self._seed = seed
+        self._references: dict[Phase, Reference] = {}
 
     def prove(self, subject: Subject, *, declarations: bool = True) -> BucketProof:
         """Check one bucket; slots and memory are afterwards as they were.
@@ -112,6 +114,23 @@ class Prover:
                 It is the model's own eager run that shows it, so one bucket is enough.
         """
         began, tally = time.perf_counter(), _Tally()
+        reference = self._references.get(subject.phase)
+        agrees = (
+            self.level is ProofLevel.QUICK
+            and not declarations
+            and reference is not None
+            and reference.bucket > subject.bucket
+            and self._agree(subject, reference, tally)
+        )
+        if not agrees:
+            self._check(subject, tally, declarations=declarations)
+        return BucketProof(
+            subject.bucket, self.level, tally.cases, tally.worst, tally.worst_alone,
+            time.perf_counter() - began, tuple(tally.findings), unique(tally.unread),
+        )  # fmt: skip
+
+    def _check(self, subject: Subject, tally: _Tally, *, declarations: bool) -> None:
+        """All cases of the level, against eager runs."""
         limits = subject.limits(self._memory)
         cases = plan_cases(limits, self.level)
         if not cases:
@@ -127,10 +146,31 @@ class Prover:
                 with _findings_of(_TWO_CHUNKS, tally):
                     self._chunks(bench, limits, tally)
                 tally.findings += _foreign_writes(tally, bench)
-        return BucketProof(
-            subject.bucket, self.level, tally.cases, tally.worst, tally.worst_alone,
-            time.perf_counter() - began, tuple(tally.findings), unique(tally.unread),
-        )  # fmt: skip
+
+    def _agree(self, subject: Subject, reference: Reference, tally: _Tally) -> bool:
+        """One replay against a larger bucket's; False if there is no common batch.
+
+        Where they differ, the bucket is checked against eager runs too, which says by what.
+        """
+        n = min(max(subject.previous + 1, subject.bucket - 1), reference.batch.live.tokens)
+        batch = reference.first(n)
+        findings: list[Finding] = []
+        with self._bench(subject) as bench:
+            if not bench.borrow(reference, batch):
+                return False
+            with _findings_of("mixed", tally):
+                leave_stale(bench)
+                findings += check_fill(bench, batch, "mixed")
+                found = poisoned_replay(bench, batch)
+                tolerance = self._tolerance.of_alone(subject.registry.spec(EMBEDS).dtype)
+                wrong, gap = check_agreement(bench, reference, batch, found, "mixed", tolerance)
+                tally.alone(gap)
+                findings += [*wrong, *equality.check_untouched(bench, batch, found, "mixed")]
+        tally.findings += findings
+        tally.cases += 1
+        if tally.findings:
+            self._check(subject, tally, declarations=False)
+        return True
 
     def prove_order(self, subjects: Sequence[Subject]) -> dict[int, Finding]:
         """Replay all buckets in shuffled order; finds graphs that spoil each other's memory.
@@ -197,16 +237,28 @@ class Prover:
             )
             tally.findings += [*wrong, *equality.check_untouched(bench, batch, found, case.name)]
             tally.alone(gap)
+            self._keep(bench, batch, found, tally)
             if wrong:  # where it is not equal, say exactly by what
                 self._exact(bench, case, batch, tally, declarations=True, first=True)
             return
         found = self._exact(bench, case, batch, tally, declarations, first=number == 0)
+        self._keep(bench, batch, found, tally)
         if self.level is ProofLevel.FULL:
             wrong, gap = equality.check_alone(
                 bench, batch, found, case.name, self._tolerance.of_alone(dtype)
             )
             tally.findings += wrong
             tally.alone(gap)
+
+    def _keep(self, bench: Bench, batch: Batch, found: Outcome, tally: _Tally) -> None:
+        """Smaller buckets will be compared with this one, if it is right."""
+        phase, bucket = bench.subject.phase, bench.subject.bucket
+        known = self._references.get(phase)
+        quick = self.level is ProofLevel.QUICK
+        if quick and not tally.findings and (known is None or known.bucket < bucket):
+            self._references[phase] = Reference(
+                bucket, batch, found, tuple(bench.units), tuple(bench.watched), bench.before
+            )
 
     def _exact(
         self, bench: Bench, case: Case, batch: Batch, tally: _Tally, declarations: bool, first: bool
