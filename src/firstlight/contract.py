@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
+from inspect import getattr_static
+from typing import Any
 
 from firstlight.errors import ContractError, ProbeError
 
@@ -214,10 +216,27 @@ def _own_attributes(declarer: object) -> Iterable[str]:
         yield from (n for n in getattr(declarer, "__dict__", {}) if not n.startswith("_"))
 
 
+def _declared(declarer: object, attribute: str) -> Any:
+    """The attribute's value, None where there is none.
+
+    Raises:
+        ContractError: there is one, but reading it fails. `getattr` with a default would take an
+            AttributeError inside of a property for a missing attribute, and drop the declaration.
+    """
+    try:
+        return getattr(declarer, attribute)
+    except AttributeError as error:
+        if getattr_static(declarer, attribute, None) is None:
+            return None
+        raise ContractError(
+            f"{_name(declarer)}.{attribute} cannot be read: {error.__cause__ or error}"
+        ) from error
+
+
 def _declared_segments(declarer: object) -> tuple[Segment, ...] | None:
     who = _name(declarer)
-    width = getattr(declarer, WIDTH_ATTRIBUTE, None)
-    parts = getattr(declarer, SEGMENTS_ATTRIBUTE, None)
+    width = _declared(declarer, WIDTH_ATTRIBUTE)
+    parts = _declared(declarer, SEGMENTS_ATTRIBUTE)
     if width is not None:
         _positive_int(WIDTH_ATTRIBUTE, width, who)
     if parts is None:
@@ -256,7 +275,7 @@ def _pairs(parts: object, who: str) -> list[tuple[str, object]]:
 def _declared_planes(declarers: Sequence[object]) -> tuple[Plane, ...]:
     planes: dict[str, Plane] = {}
     for declarer in declarers:
-        for plane in getattr(declarer, PLANES_ATTRIBUTE, None) or ():
+        for plane in _declared(declarer, PLANES_ATTRIBUTE) or ():
             if not isinstance(plane, Plane):
                 raise ContractError(
                     f"{_name(declarer)} declares {PLANES_ATTRIBUTE} with {plane!r}; "
@@ -276,7 +295,7 @@ def _declared_stream(declarers: Sequence[object]) -> int | None:
     found = [
         (d, _positive_int(STREAM_ATTRIBUTE, value, _name(d)))
         for d in declarers
-        if (value := getattr(d, STREAM_ATTRIBUTE, None)) is not None
+        if (value := _declared(d, STREAM_ATTRIBUTE)) is not None
     ]
     for other, width in found[1:]:
         if width != found[0][1]:

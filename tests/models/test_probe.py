@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from firstlight.contract import Plane, PlaneDType
 from firstlight.errors import ContractError, MediaError, ModelLoadError, ProbeError
 from firstlight.models.adapter import Artifact
-from firstlight.models.loading import LoadedModel, load_model
+from firstlight.models.loading import LoadedModel, load_model, prepare_adapter
 from firstlight.models.probe import neutral_rows, probe_layers
 from tests.models.dense import DenseContext, Inputs, artifact_of, compose, generate
 from tests.pictures import picture
@@ -105,6 +105,49 @@ def test_a_misspelt_declaration_is_refused_with_the_right_name(toy: Toy) -> None
 class WrongSegments(ToyAdapter):
     input_segments = (("tokens", HIDDEN), ("extra", HIDDEN - 1))
     input_embeds_hidden_size = 2 * HIDDEN
+
+
+def test_a_declaration_that_cannot_be_read_is_not_taken_for_none(toy: Toy) -> None:
+    class Typo(ToyAdapter):
+        @property
+        def input_segments(self) -> list[tuple[str, int]]:
+            return [("tokens", self.text_config.hiden_size)]
+
+    with pytest.raises(ContractError, match=r"Typo.input_segments cannot be read: .*hiden_size"):
+        toy(adapter=Typo)
+
+
+@pytest.mark.parametrize("name", ["get_input_embeddings", "get_output_embeddings"])
+def test_a_model_without_a_module_that_its_adapter_calls_is_refused_by_name(
+    name: str, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = toy().adapter.model
+    monkeypatch.setattr(ToyForCausalLM, name, lambda self: None)
+    with pytest.raises(ModelLoadError, match=rf"ToyForCausalLM.{name}\(\) gives no module"):
+        prepare_adapter(model, None, ToyAdapter)
+
+
+def test_a_configuration_without_a_size_is_refused_with_what_is_needed(toy: Toy) -> None:
+    class Sizeless(ToyAdapter):
+        @property
+        def num_layers(self) -> int:
+            return int(self.config.n_layer)
+
+    with pytest.raises(ModelLoadError, match=r"Sizeless needs: .*n_layer.*num_hidden_layers"):
+        toy(adapter=Sizeless)
+
+
+@pytest.mark.parametrize("error", [KeyError("types"), TypeError("unexpected keyword")])
+def test_a_body_that_fails_is_named_with_what_it_was_given(error: Exception, toy: Toy) -> None:
+    class Fails(ToyAdapter):
+        def body(self) -> Any:
+            def call(inputs: Any) -> Tensor:
+                raise error
+
+            return call
+
+    with pytest.raises(ModelLoadError, match=r"the body of ToyForCausalLM fails on 2 rows of 64"):
+        toy(adapter=Fails)
 
 
 def test_segments_that_do_not_add_up_are_refused(toy: Toy) -> None:

@@ -124,10 +124,40 @@ def prepare_adapter(model: Any, tokenizer: Any, adapter_class: type[Adapter]) ->
         ContractError: what it or the adapter declares is malformed.
     """
     model.eval().requires_grad_(False)
-    adapter = adapter_class.for_model(model)(model, tokenizer)
+    adapter = _adapted(model, tokenizer, adapter_class)
     _refuse_unsupported(adapter)
     attention_hook.install(adapter.decoder)
     return adapter
+
+
+def _adapted(model: Any, tokenizer: Any, adapter_class: type[Adapter]) -> Adapter:
+    """The adapter around the model, with what it needs of the model checked by name."""
+    who = type(model).__name__
+    try:
+        adapter = adapter_class.for_model(model)(model, tokenizer)
+        _ = adapter.num_layers, adapter.vocab_size  # read later, but better missed now
+    except (AttributeError, NotImplementedError) as error:
+        raise ModelLoadError(
+            f"{who} lacks something that {adapter_class.__name__} needs: {_first_line(error)}; a "
+            "model has get_decoder(), and its configuration hidden_size, num_hidden_layers and "
+            "vocab_size"
+        ) from error
+    needed = {"get_input_embeddings": "text_rows", "get_output_embeddings": "logits"}
+    for name, user in needed.items():
+        own = getattr(type(adapter), user) is not getattr(Adapter, user)
+        if not own and _call_or_none(model, name) is None:
+            raise ModelLoadError(
+                f"{who}.{name}() gives no module; define it, or override {user} in "
+                f"{adapter_class.__name__}"
+            )
+    return adapter
+
+
+def _call_or_none(model: Any, name: str) -> Any:
+    try:
+        return getattr(model, name)()
+    except (AttributeError, NotImplementedError):
+        return None
 
 
 _ROPE_REFUSED = {

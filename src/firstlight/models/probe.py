@@ -74,13 +74,20 @@ def probe_layers(adapter: Adapter, *, tokens: int = 2) -> tuple[LayerFacts, ...]
     """Run the body once on zero rows and report each layer's attention.
 
     Raises:
-        ModelLoadError: a layer bypasses the attention hook, or asks it for what it cannot do.
+        ModelLoadError: the body fails, or a layer bypasses the attention hook or asks it for what
+            it cannot do.
         ProbeError: the body does not return ``[tokens, hidden_size]``.
     """
     contract = adapter.contract
     recorder = _Recorder()
-    with torch.no_grad():
-        hidden = adapter.body()(neutral_rows(adapter, tokens, recorder))
+    try:
+        with torch.no_grad():
+            hidden = adapter.body()(neutral_rows(adapter, tokens, recorder))
+    except TOWER_ERRORS as error:
+        raise ModelLoadError(
+            f"the body of {adapter.architecture} fails on {tokens} rows of "
+            f"{contract.input_embeds_hidden_size} columns: {type(error).__name__}: {error}"
+        ) from error
     expected = (tokens, contract.hidden_size)
     if tuple(hidden.shape) != expected:
         raise ProbeError(
