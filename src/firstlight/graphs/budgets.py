@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 
 from firstlight.errors import ConfigError
-from firstlight.graphs.planner import Array, Budget, CaptureCosts, PathTable, Problem
+from firstlight.graphs.bucket_path import Array, Budget, CaptureCosts, PathTable, Problem
 
 _PRICINGS = 24
 _CLOSE = 1e-4  # relative gap at which better prices are not worth their time
