@@ -141,6 +141,15 @@ REFUSED_AT_LOAD: dict[str, Callable[[ModuleType], tuple[dict[str, Any], dict[str
     "no norm": lambda owl: (own_body(owl, lambda s, i, plain: i.embeds), {}),
     "no handle": lambda owl: (own_body(owl, layers_called(mask=False, handle=False)), {}),
     "mask": lambda owl: (own_body(owl, layers_called(mask=True, handle=True)), {}),
+    "no embeddings": lambda owl: ({}, {"get_input_embeddings": lambda self: None}),
+    "failing body": lambda owl: (
+        own_body(owl, lambda s, i, plain: i.planes["types"]),
+        {},
+    ),
+    "unreadable": lambda owl: (
+        {"input_segments": property(lambda s: [("tokens", s.text_config.hiden_size)])},
+        {},
+    ),
     "layer left out": lambda owl: (
         own_body(owl, layers_called(mask=False, handle=True, skip=1)),
         {},
