@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from firstlight.graphs import BodyInputs, TapeGraph
+from firstlight.graphs import BodyInputs, Ownership, TapeGraph
 from firstlight.graphs.backends.tape import backend as tape_backend
 from firstlight.graphs.backends.tape.plan import MemoryPlan, plan_memory
-from firstlight.graphs.sanitizer import FindingKind
+from firstlight.graphs.sanitizer import FindingKind, TrackedRegistry
 from firstlight.graphs.slot import Extent
 from tests.graphs.decoder import Decoder
 from tests.graphs.sanitized import SanitizedRig, line_of, mutated
@@ -136,3 +136,26 @@ def test_a_result_whose_dead_rows_are_left_undefined_is_found() -> None:
     finding = next(f for f in rig.report if f.bucket == 8)
     assert (finding.kind, finding.subject) == (K.STALE_INTERMEDIATE, "rows of no request")
     assert line_of(finding) == "return out * 1"
+
+
+def test_slots_that_are_declared_frozen_are_found_and_so_is_what_they_do() -> None:
+    class Frozen(TrackedRegistry):
+        def own(self, owned: Ownership) -> None:
+            for name in self.names:
+                owned.add(self.buffer(name), f"slot {name}", frozen=name == "positions")
+
+    rig = SanitizedRig(registry=Frozen)
+    rig.serve(8)
+    assert rig.only(K.BAKED_CONSTANT).subject == "slot positions"
+    assert "live rows 1-7 of the replay differ" in rig.only(K.REPLAY_DIFFERS).detail
+
+
+def test_a_constant_of_the_graph_that_is_overwritten_is_found() -> None:
+    rig = SanitizedRig()
+    rig.runner.capture_all()
+    graph = rig.runner.graphs[8]
+    assert isinstance(graph, TapeGraph)
+    for constant in graph.constants:
+        constant.tensor.zero_()
+    rig.serve(8)
+    assert K.REPLAY_DIFFERS in rig.kinds()

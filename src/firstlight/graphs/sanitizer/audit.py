@@ -94,6 +94,14 @@ def _kind_of_write(region: Region) -> FindingKind | None:
     return FindingKind.WEIGHT_WRITTEN if region.origin is Origin.FROZEN else None
 
 
+def frozen_slots(owned: Ownership) -> Iterator[Fault]:
+    """Slots that are declared never to change, so that what follows from them was folded away."""
+    for record in owned.records():
+        if record.frozen and record.owner.startswith("slot "):
+            detail = f"{record.owner} is declared frozen; its contents at capture became constants"
+            yield Fault(FindingKind.BAKED_CONSTANT, record.owner, detail)
+
+
 def stale_addresses(
     graph: TapeGraph, owned: Ownership, named: Mapping[str, Tensor]
 ) -> Iterator[Fault]:

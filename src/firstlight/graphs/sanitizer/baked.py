@@ -12,6 +12,8 @@ from torch import Tensor
 from firstlight.graphs.backends.tape.record import OpCall, Place, Recording, map_nested
 from firstlight.graphs.sanitizer.audit import Fault
 from firstlight.graphs.sanitizer.finding import FindingKind
+from firstlight.graphs.sanitizer.memory import compact
+from firstlight.graphs.sanitizer.poison import bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,17 @@ def differences(first: Signature, second: Signature) -> Iterator[Fault]:
         name, _, where = max(first.ops, second.ops, key=len)[min(len(first.ops), len(second.ops))]
         detail = f"the number of operations: {len(first.ops)}, then {len(second.ops)}"
         yield _fault(detail, name, where)
+
+
+def other_results(replayed: Tensor, computed: Tensor) -> Iterator[Fault]:
+    """Live rows of a replay that are not what the body computed for the same batch."""
+    now = computed[: len(replayed)]
+    differs = bits(replayed).ne(bits(now)) & ~(replayed.isnan() & now.isnan())
+    if bool(differs.any()):
+        rows = compact(differs.flatten(1).any(1).nonzero().flatten().tolist())
+        most = float((replayed - now).abs().max())
+        detail = f"live rows {rows} of the replay differ from the body's by up to {most:.3g}"
+        yield Fault(FindingKind.REPLAY_DIFFERS, "graph", detail)
 
 
 def _fault(what: str, op: str, where: str) -> Fault:

@@ -32,6 +32,7 @@ class FindingKind(StrEnum):
     SCRATCH_OVERLAP = "scratch_overlap"
     WRITE_OUTSIDE = "write_outside"
     BAKED_CONSTANT = "baked_constant"
+    REPLAY_DIFFERS = "replay_differs"
     HOST_READ = "host_read"
     DYNAMIC_SHAPE = "dynamic_shape"
     UNOWNED_TENSOR = "unowned_tensor"
@@ -66,6 +67,7 @@ _MEANINGS = {
     _K.SCRATCH_OVERLAP: "Two intermediates that are alive together share bytes.",
     _K.WRITE_OUTSIDE: "Bytes beside a buffer, which belong to nobody, were written.",
     _K.BAKED_CONSTANT: "A value of the batch at capture became a constant of the graph.",
+    _K.REPLAY_DIFFERS: "The replay of a batch is not what the body computes for it now.",
     _K.HOST_READ: "The body reads a tensor's value on the host.",
     _K.DYNAMIC_SHAPE: "The shape of a result depends on data.",
     _K.UNOWNED_TENSOR: "The body touches memory that nobody keeps alive.",

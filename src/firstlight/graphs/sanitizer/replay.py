@@ -29,6 +29,7 @@ class CheckedReplay:
         self.regions = {region.index: region for region in graph.regions}
         self.ops: Sequence[OpCall] = [step.op for step in graph.steps]
         self.lifetimes = lifetimes(self.ops, self.regions, output_region(graph))
+        self._read = {output_region(graph)}.union(*(op.reads for op in self.ops))
         self._born: dict[int, list[int]] = defaultdict(list)
         self._dead: dict[int, list[int]] = defaultdict(list)
         for index, (first, last) in self.lifetimes.items():
@@ -80,14 +81,17 @@ class CheckedReplay:
         return found
 
     def written(self, op: OpCall) -> list[Place]:
-        """Places of intermediates that ``op`` writes, results and arguments."""
+        """Places of intermediates that ``op`` writes, results and arguments, and somebody reads.
+
+        A result that nobody reads may have no memory that is written.
+        """
         places = [p for p in op.outputs if p is not None]
         places += [
             p
             for p in leaves([op.args, op.kwargs])
             if isinstance(p, Place) and p.storage in op.writes
         ]
-        return [p for p in places if p.storage in self.lifetimes]
+        return [p for p in places if p.storage in self.lifetimes and p.storage in self._read]
 
     def _begin(self, step: int) -> Trouble | None:
         """Poison what is born at ``step``; before that it must still be as it was left."""

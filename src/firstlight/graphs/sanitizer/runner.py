@@ -11,8 +11,14 @@ from firstlight.core.reason import Decision, Reason
 from firstlight.errors import CaptureError, DynamicShapeError, HostReadError, UnownedTensorError
 from firstlight.graphs.backends.tape import TapeBackend, TapeGraph
 from firstlight.graphs.runner import BucketReport, GraphRunner
-from firstlight.graphs.sanitizer.audit import Fault, WeightVersions, audit, stale_addresses
-from firstlight.graphs.sanitizer.baked import Signature, differences, signature
+from firstlight.graphs.sanitizer.audit import (
+    Fault,
+    WeightVersions,
+    audit,
+    frozen_slots,
+    stale_addresses,
+)
+from firstlight.graphs.sanitizer.baked import Signature, differences, other_results, signature
 from firstlight.graphs.sanitizer.finding import Finding, FindingKind, Report
 from firstlight.graphs.sanitizer.guard import GuardedArena
 from firstlight.graphs.sanitizer.memory import (
@@ -110,6 +116,7 @@ class SanitizingRunner(GraphRunner):
         graph = self._graphs.get(bucket)
         if isinstance(graph, TapeGraph):
             self._replays[bucket] = CheckedReplay(graph)
+            self._collect(frozen_slots(self._owned), bucket)
             self._collect(audit(self._replays[bucket]), bucket)
             self._record_twice(bucket)
         return report
@@ -180,7 +187,7 @@ class SanitizingRunner(GraphRunner):
             if decision.bucket is None:  # it ran eager, and the trials are replays
                 reference = self._replayed(bucket, before, len(hidden))
             self._try(bucket, batch, reference, pools, snapshots)
-            self._record_again(bucket, snapshots)
+            self._record_again(bucket, snapshots, reference[0])
             self._collect(self._damage(), bucket)
             snapshots[1].restore()
             after.restore()
@@ -286,7 +293,7 @@ class SanitizingRunner(GraphRunner):
         before.restore()
         self._prepare(bucket)
 
-    def _record_again(self, bucket: int, before: tuple[Snapshot, ...]) -> None:
+    def _record_again(self, bucket: int, before: tuple[Snapshot, ...], replayed: Tensor) -> None:
         """Record a served batch: what differs from the capture is wrong in this very batch."""
         first = self._signatures.get(bucket)
         times = self._recorded.get(bucket, 0)
@@ -295,16 +302,26 @@ class SanitizingRunner(GraphRunner):
         self._recorded[bucket] = times + 1
         for snapshot in before:
             snapshot.restore()
-        second = self._record(bucket)
+        computed: list[Tensor] = []
+        second = self._record(bucket, computed)
         if second is not None:
             self._collect(differences(first, second), bucket)
+            self._collect(other_results(replayed, computed[0]), bucket)
 
-    def _record(self, bucket: int) -> Signature | None:
+    def _record(self, bucket: int, results: list[Tensor] | None = None) -> Signature | None:
+        """What a capture would hold now; the body's result is appended to ``results``."""
         if not isinstance(self.backend, TapeBackend):
             return None
         inputs = self._inputs(bucket)
+
+        def body() -> Tensor:
+            hidden = self._body(inputs)
+            if results is not None:
+                results.append(hidden)
+            return hidden
+
         try:
-            recording = self.backend.recording(lambda: self._body(inputs), self._owned)
+            recording = self.backend.recording(body, self._owned)
         except CaptureError as error:
             kind = _REFUSALS.get(type(error), FindingKind.CAPTURE_REFUSED)
             self._collect([Fault(kind, "body", str(error), error.op, error.where)], bucket)
