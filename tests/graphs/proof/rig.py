@@ -1,7 +1,7 @@
 """A small paged decoder over slots, with everything that a proof varies, and its runner.
 
 Rows of three segments, two planes, positions of rank three, several requests whose keys and values
-lie in pages. Only ``firstlight.graphs`` and torch: what somebody with a decoder of their own writes.
+lie in pages. Only ``firstlight.graphs`` and torch: somebody with a decoder of their own writes so.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from firstlight.graphs.proof import Placed, ProofLevel, Prover
 HIDDEN, EXTRA, HEADS = 16, 8, 2
 PAGE, PAGES, MAX_CONTEXT = 4, 24, 24
 MAX_PAGES = MAX_CONTEXT // PAGE
+CAPACITY = Extent(28, 3)
 
 
 class Declarer:
@@ -196,7 +197,7 @@ class Rig:
         level: ProofLevel = ProofLevel.FULL,
         buckets: tuple[int, ...] = (4, 12, 24),
         phase: Phase = Phase.PREFILL,
-        capacity: Extent = Extent(28, 3),
+        capacity: Extent = CAPACITY,
         memory: Callable[[PagedDecoder], Pages] = Pages,
         backend: Any = None,
         specs: Callable[[list[SlotSpec]], None] = lambda specs: None,

@@ -315,7 +315,7 @@ class Prover:
                     else f"output row {gap.first} is the first of {gap.rows} to differ"
                 )
                 compared = "replay and eager after a change of one input"
-                tally.findings.append(Finding(case.name, compared, where, gap.size))
+                tally.findings.append(Finding(case.name, compared, where, gap.size, still))
 
     def _chunks(self, bench: Bench, limits: Limits, tally: _Tally) -> None:
         case = _one_request(limits)

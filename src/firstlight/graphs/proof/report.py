@@ -37,12 +37,14 @@ class Finding:
         compared: the two things that should have been equal, or different.
         where: first differing row, segment, plane, position row or state unit.
         size: the largest absolute difference.
+        names_input: it says which input is lost, and so more than a row number does.
     """
 
     case: str
     compared: str
     where: str
     size: float = 0.0
+    names_input: bool = False
 
     def __str__(self) -> str:
         size = f", by up to {self.size:.3g}" if self.size else ""
@@ -78,11 +80,12 @@ class BucketProof:
 
     @property
     def summary(self) -> str:
-        """One sentence: the first finding, and how many more there are."""
+        """One sentence: the finding that says most, and how many more there are."""
         if self.passed:
             return "1 case passed" if self.cases == 1 else f"{self.cases} cases passed"
         more = len(self.findings) - 1
-        return str(self.findings[0]) + (f"; and {more} more" if more else "")
+        best = max(self.findings, key=lambda finding: finding.names_input)
+        return str(best) + (f"; and {more} more" if more else "")
 
 
 @dataclass(frozen=True, slots=True)
