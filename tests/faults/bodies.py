@@ -217,7 +217,7 @@ FAULTS = (
     _fault(
         "positions taken as one-dimensional",
         "The body uses the first of three position rows for all three.",
-        "case H35, M-RoPE",
+        "variant of case H35 (M-RoPE)",
         OnePosition,
         {_PROOF: "positions, row 1 of 3"},
     ),

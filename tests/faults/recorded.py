@@ -1,4 +1,4 @@
-"""What users see of each fault, as the checks said it: ``python -m tests.faults.recorded [WORD ...]``.
+"""What users see of each fault: ``python -m tests.faults.recorded [WORD ...]`` writes it down.
 
 Running all faults takes a minute, and the documentation is checked often; so it is made from these
 recordings, and every fault's test compares its own with what the checks say today.

@@ -188,7 +188,7 @@ FAULTS = (
     Fault(
         "positions of the capture",
         "The graph replays with the positions that it was captured with.",
-        "sglang 24361; vllm 35917",
+        "sglang 24361 (stale positions)",
         examined(_replay(_forgetting("positions", slice(None)))),
         {_PROOF: "positions, row 1 of 3", _SANITIZER: ""},
     ),
@@ -216,7 +216,7 @@ FAULTS = (
     Fault(
         "padding returned as output",
         "The rows that are sliced off the output are the wrong ones.",
-        "omni 1378",
+        "omni 1378 (every replay diverges; cause not published)",
         examined(_replay(_padding_returned)),
         {_PROOF: "", _SANITIZER: ""},
     ),
@@ -251,14 +251,14 @@ FAULTS = (
     Fault(
         "the graph of another bucket",
         "A batch replays the graph of a smaller bucket than it was padded for.",
-        "sglang 33200",
+        "variant of sglang 37561 (ranks in different buckets)",
         examined(_after(_smaller_graph)),
         {_PROOF: "raised IndexError"},
     ),
     Fault(
         "weights changed under a graph",
         "A weight is changed in place; what was computed from it at the capture is not.",
-        "sglang 28386",
+        "variant of sglang 37043",
         examined(_after(_weights_updated)),
         {_SANITIZER: "weight_written"},
     ),
@@ -272,14 +272,14 @@ FAULTS = (
     Fault(
         "a row left out by the merge",
         "One row of a batch keeps what an earlier batch wrote there.",
-        "sglang 38022",
+        "variant of sglang 29018",
         examined(_merging(_row_left_out)),
         {_SANITIZER: "rows 1 of"},
     ),
     Fault(
         "a row written twice by the merge",
         "Two writers hold the same row for theirs; the later one wins.",
-        "sglang 37968; case H08",
+        "vllm 57740 (case H08); sglang 37968",
         examined(_merging(_row_twice)),
         {_SANITIZER: "row_written_twice: slot input_embeds"},
     ),

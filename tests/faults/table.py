@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults import bodies, replays, slots
+from tests.faults import adapters, bodies, replays, slots
 
-FAULTS = (*bodies.FAULTS, *slots.FAULTS, *replays.FAULTS)
-UNCAUGHT = (*bodies.UNCAUGHT, *replays.UNCAUGHT)
+FAULTS = (*adapters.FAULTS, *bodies.FAULTS, *slots.FAULTS, *replays.FAULTS)
+UNCAUGHT = (*adapters.UNCAUGHT, *bodies.UNCAUGHT, *replays.UNCAUGHT)

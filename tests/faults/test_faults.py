@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.faults import adapters
 from tests.faults.fault import Fault
 from tests.faults.graph_rig import examined
 from tests.faults.recorded import RECORDED, recorded
@@ -38,6 +39,10 @@ def test_what_is_said_to_be_caught_by_nothing_is_caught_by_nothing(fault: Fault)
 
 def test_the_unmutated_decoder_passes_every_level_without_a_finding() -> None:
     assert examined(lambda parts: None)() == {}
+
+
+def test_an_unmutated_adapter_and_the_real_merge_pass_without_a_finding() -> None:
+    assert adapters.healthy() == {}
 
 
 def test_the_recorded_messages_are_those_of_the_faults_in_the_table() -> None:
