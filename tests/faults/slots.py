@@ -198,7 +198,7 @@ FAULTS = (
         "Rows beyond the batch's requests keep old indices, and foreign state is overwritten.",
         "sglang 34184",
         examined(_respec("track_rows", _loose_track)),
-        {_PROOF: "tracks, unit"},
+        {_PROOF: "tracks, unit", _SANITIZER: "slot track_rows"},
     ),
     Fault(
         "a row stored in the neighbour's page",

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import typer
+from tools.docs import faults
 from tools.docs.api import reference
+from tools.docs.markdown import table
 
 from firstlight import errors
 from firstlight.cli.main import build_app
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Reason
 from firstlight.core.sampling_params import SamplingParams
-
-
-def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A markdown table; a bar within a cell is escaped."""
-    head = list(header)
-    lines = [head, ["---"] * len(head), *map(list, rows)]
-    return "\n".join(
-        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
-    )
 
 
 def commands() -> str:
@@ -135,6 +128,10 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "architectures": architectures,
     "commands": commands,
     "errors": error_tree,
+    "faults": faults.caught,
+    "faults-impossible": faults.impossible,
+    "faults-tally": faults.tally,
+    "faults-uncaught": faults.uncaught,
     "findings": findings,
     "reasons": reasons,
     "sampling": sampling,
