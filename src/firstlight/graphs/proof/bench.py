@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from firstlight.core.reason import Phase
+from firstlight.errors import CaptureError
 from firstlight.graphs.body import Body, BodyInputs
 from firstlight.graphs.proof.cases import Case, Limits
 from firstlight.graphs.proof.contents import Batch, Contents, state_values
@@ -194,10 +195,24 @@ class Bench:
 
         Args:
             loaded: the slots hold the batch already, perhaps with something changed.
+
+        Raises:
+            CaptureError: the graph gives other rows than its bucket has, so it is another bucket's.
         """
         if not loaded:
             self.load(batch, self.subject.bucket)
-        return self._run(self.subject.replay, batch, state)
+        return self._run(self._replayed, batch, state)
+
+    def _replayed(self) -> Tensor:
+        """Rows behind a bucket hold what earlier batches left, so no graph may be longer."""
+        padded = self.extent(self.subject.bucket)
+        rows = padded.requests if self.subject.one_row_per_request else padded.tokens
+        hidden = self.subject.replay()
+        if hidden.shape[0] != rows:
+            raise CaptureError(
+                f"the graph of bucket {self.subject.bucket} gives {len(hidden)} rows, not {rows}"
+            )
+        return hidden
 
     def eager(
         self, batch: Batch, state: Mapping[str, Tensor] | None = None, *, rows: int | None = None
