@@ -27,9 +27,11 @@ from firstlight.graphs.proof import (
     Media,
     NoMemory,
     ProofLevel,
+    ProofReport,
     Prover,
     plan_cases,
 )
+from firstlight.graphs.proof.report import unread_text
 from tests.graphs.proof.rig import CONTRACT, PAGES, Rig
 
 DECODE = {"phase": Phase.DECODE, "capacity": Extent(3, 3), "buckets": (1, 2, 3)}
@@ -137,3 +139,22 @@ def test_a_body_without_memory_needs_no_owner() -> None:
     assert proof is not None
     assert proof.failed == ()
     assert [f.where for f in proof.unread] == ["positions is declared, but no output depends on it"]
+
+
+def test_an_input_that_any_bucket_reacts_to_is_read() -> None:
+    unread = Finding("c", "a", unread_text("plane x"))
+    other = Finding("c", "a", unread_text("plane y"))
+
+    def proof(read: set[str]) -> BucketProof:
+        found = (unread, other)
+        return BucketProof(4, ProofLevel.FULL, 1, 0, None, 0, (), found, frozenset(read))
+
+    assert ProofReport(ProofLevel.FULL, (proof(set()), proof({"plane x"}))).unread == (other,)
+
+
+def test_a_place_in_memory_that_is_really_another_is_read() -> None:
+    """One request with a prefix among several: their units must not be dealt to it again."""
+    rig = Rig(buckets=(12,))
+    proof = rig.runner.capture_all().proof
+    assert proof is not None
+    assert "place in memory" in proof.buckets[0].read

@@ -49,9 +49,22 @@ def changes(bench: Bench, case: Case, base: Batch, *, places: bool) -> Iterator[
     if cached and places:
         shorter = tuple(_shorter(request) for request in base.requests)
         yield Change("context length", replace(base, requests=shorter))
-        moved = bench.place(case, turn=1)
-        if any(a.units != b.units for a, b in zip(moved, base.requests, strict=True)):
+        moved = _elsewhere(bench, case, cached)
+        if moved is not None:
             yield Change("place in memory", replace(base, requests=moved))
+
+
+def _elsewhere(bench: Bench, case: Case, cached: list[int]) -> tuple[Placed, ...] | None:
+    """Other units for the same requests, so that their prefixes lie elsewhere; None without room.
+
+    Args:
+        cached: the units of all prefixes as they lie now.
+    """
+    for turn in range(1, 9):
+        moved = bench.place(case, turn)
+        if [u for request in moved for u in prefix_units(bench, request)] != cached:
+            return moved
+    return None
 
 
 def _row_changes(bench: Bench, base: Batch, generator: torch.Generator) -> Iterator[Change]:

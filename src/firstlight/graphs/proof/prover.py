@@ -22,7 +22,7 @@ from firstlight.graphs.proof.contents import Batch, Contents
 from firstlight.graphs.proof.inputs import changes, check_padding, is_read, leave_stale
 from firstlight.graphs.proof.memory import ProofMemory
 from firstlight.graphs.proof.policy import check_fill
-from firstlight.graphs.proof.report import BucketProof, Finding, ProofLevel, unique
+from firstlight.graphs.proof.report import BucketProof, Finding, ProofLevel, unique, unread_text
 from firstlight.graphs.proof.sampled import check_windows, poisoned_replay
 from firstlight.graphs.slots import EMBEDS
 
@@ -72,6 +72,7 @@ class _Tally:
     worst_alone: float | None = None
     findings: list[Finding] = field(default_factory=list)
     unread: list[Finding] = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
     around: Mapping[str, int] = field(default_factory=dict)
     """Sums over the state that is not watched, before all cases; empty if it is not looked at."""
 
@@ -127,6 +128,7 @@ class Prover:
         return BucketProof(
             subject.bucket, self.level, tally.cases, tally.worst, tally.worst_alone,
             time.perf_counter() - began, tuple(tally.findings), unique(tally.unread),
+            frozenset(tally.read),
         )  # fmt: skip
 
     def _check(self, subject: Subject, tally: _Tally, *, declarations: bool) -> None:
@@ -299,10 +301,11 @@ class Prover:
         for change in changes(bench, case, batch, places=replays):
             eager = bench.eager(change.batch, change.state)
             read = is_read(expected, eager)
-            if not read:
+            if read:
+                tally.read.add(change.what)
+            else:
                 compared = "eager runs before and after a change of this input alone"
-                where = f"{change.what} is declared, but no output depends on it"
-                tally.unread.append(Finding(case.name, compared, where))
+                tally.unread.append(Finding(case.name, compared, unread_text(change.what)))
             if not replays:
                 continue
             replay = bench.replay(change.batch, change.state)

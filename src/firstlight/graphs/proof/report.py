@@ -61,7 +61,8 @@ class BucketProof:
         worst_alone: the largest difference between a replay and its requests run alone, in units
             of the largest output; None if that was not compared.
         findings: why the bucket must not serve; empty if it passed.
-        unread: declared inputs that the model's own eager run does not react to.
+        unread: declared inputs that the model's own eager run did not react to here.
+        read: the names of those that it did react to.
     """
 
     bucket: int
@@ -72,6 +73,7 @@ class BucketProof:
     seconds: float
     findings: tuple[Finding, ...] = ()
     unread: tuple[Finding, ...] = ()
+    read: frozenset[str] = frozenset()
 
     @property
     def passed(self) -> bool:
@@ -107,8 +109,18 @@ class ProofReport:
 
     @property
     def unread(self) -> tuple[Finding, ...]:
-        """Declared inputs without effect, each once."""
-        return unique(finding for proof in self.buckets for finding in proof.unread)
+        """Declared inputs without effect in any bucket, each once.
+
+        In one batch an effect may be lost in rounding; what is read shows in some batch.
+        """
+        read = frozenset().union(*(proof.read for proof in self.buckets))
+        found = unique(finding for proof in self.buckets for finding in proof.unread)
+        return tuple(f for f in found if not any(f.where == unread_text(name) for name in read))
+
+
+def unread_text(name: str) -> str:
+    """What a finding says of an input that nothing reads."""
+    return f"{name} is declared, but no output depends on it"
 
 
 def unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
