@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from firstlight.graphs import BodyInputs
 from firstlight.graphs.proof import Placed
 from tests.faults.decoder import EXTRA, HIDDEN, Decoder, Metadata, Pages
-from tests.faults.fault import Fault, Level
+from tests.faults.fault import Caught, Fault, Level
 from tests.faults.graph_rig import Parts, examined, merge
 
 _CAPTURE, _PROOF, _SANITIZER = Level.CAPTURE, Level.PROOF, Level.SANITIZER
@@ -183,13 +183,17 @@ class SwappedStacks(Decoder):
         return super().stack(layer, torch.cat([tokens, stacks.roll(EXTRA, 1)], dim=1))
 
 
-def _fault(
-    id: str, what: str, seen_at: str, decoder: type[Decoder], caught_by: dict[Level, str]
-) -> Fault:
+def _examined(decoder: type[Decoder]) -> Callable[[], Caught]:
     def mutate(parts: Parts) -> None:
         parts.decoder = decoder
 
-    return Fault(id, what, seen_at, examined(mutate), caught_by)
+    return examined(mutate)
+
+
+def _fault(
+    id: str, what: str, seen_at: str, decoder: type[Decoder], caught_by: dict[Level, str]
+) -> Fault:
+    return Fault(id, what, seen_at, _examined(decoder), caught_by)
 
 
 FAULTS = (
@@ -291,12 +295,13 @@ FAULTS = (
         BeyondBucket,
         {_PROOF: "rows beyond the bucket", _SANITIZER: "beyond_bucket_read"},
     ),
-    _fault(
+    Fault(
         "a bridge filled in part",
         "An intermediate is read of which one row was never written.",
         "sglang 30584; TensorRT-LLM 16609",
-        PartlyWritten,
-        {_PROOF: "", _SANITIZER: "stale_intermediate"},
+        _examined(PartlyWritten),
+        {_SANITIZER: "stale_intermediate"},
+        by_chance=frozenset({_PROOF}),
     ),
     _fault(
         "padding stored at -1",

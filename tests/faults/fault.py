@@ -36,6 +36,7 @@ class Fault:
         seen_at: where users met it, project and number.
         examine: mutates one part, runs every level, and returns what they said.
         caught_by: exactly the levels that catch it; the words that their message must hold.
+        by_chance: levels that catch it or not, by what uninitialised memory happens to hold.
     """
 
     id: str
@@ -43,11 +44,16 @@ class Fault:
     seen_at: str
     examine: Callable[[], Caught]
     caught_by: Mapping[Level, str]
+    by_chance: frozenset[Level] = frozenset()
+
+    def certain(self, caught: Caught) -> Caught:
+        """Without the levels that chance decides."""
+        return {level: said for level, said in caught.items() if level not in self.by_chance}
 
     def shown(self, caught: Caught) -> dict[Level, str]:
         """The message of each level that names what is at fault, else its first."""
         found = {}
-        for level, messages in caught.items():
+        for level, messages in self.certain(caught).items():
             words = self.caught_by.get(level, "")
             found[level] = next((m for m in messages if words in m), messages[0])
         return found

@@ -15,7 +15,8 @@ def caught() -> str:
     for fault in FAULTS:
         messages = recorded()[fault.id]
         levels = [level for level in Level if level in fault.caught_by]
-        names = ", ".join(levels) + (" alone" if len(levels) == 1 else "")
+        names = ", ".join(levels) + (" alone" if len(levels) == 1 and not fault.by_chance else "")
+        names += "".join(f"; {level} by chance" for level in fault.by_chance)
         seen = messages[levels[0]].replace("`", "")
         rows.append((f"**{fault.id}**: {fault.what}", fault.seen_at, names, f"`{seen}`"))
     return table(("fault", "met in", "caught by", "what the user sees"), rows)
