@@ -11,6 +11,7 @@
     ├── RequestError               one request cannot be served; the others go on
     │   ├── MediaError             ... because of a picture it brought
     │   └── LogitsError            ... because the model's logits for it are not finite
+    ├── BusyError                  two threads use one engine at the same time
     ├── CapacityError              memory for the request is not there now
     ├── SlotError                  a static buffer was declared or written wrongly
     └── CaptureError               a body cannot be captured; names the op and the source line
@@ -56,6 +57,10 @@ class MediaError(RequestError):
 
 class LogitsError(RequestError):
     """The logits of a request hold no usable maximum: NaN, an infinity, or nothing allowed."""
+
+
+class BusyError(FirstlightError):
+    """An engine is in the middle of a step for another thread; nothing was mixed up."""
 
 
 class CapacityError(FirstlightError):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from firstlight import LLM, SamplingParams
 from firstlight.config import EngineConfig
 from firstlight.core.output import Completion, FinishReason
-from firstlight.errors import ConfigError, MediaError, RequestError
+from firstlight.errors import BusyError, ConfigError, MediaError, RequestError
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import GREEDY, tiny_llm, user
 from tests.pictures import picture
@@ -86,6 +88,65 @@ def test_a_stream_that_is_left_early_gives_its_pages_back(llm: LLM) -> None:
     stream = llm.stream_chat(user("Hello"), GREEDY)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_streams_in_turns_give_what_each_gives_alone(llm: LLM, seed: int | None) -> None:
+    params = SamplingParams(
+        temperature=0 if seed is None else 1.2, seed=seed, max_tokens=12, ignore_eos=True
+    )
+    texts = ["Hello", "What is this? A longer question.", "Count"]
+    alone = [llm.chat(user(text), params) for text in texts]
+    streams = [llm.stream_chat(user(text), params) for text in texts]
+    pieces: list[list[str]] = [[] for _ in streams]
+    ends: dict[int, Completion] = {}
+    while len(ends) < len(streams):
+        for i, stream in enumerate(streams):
+            piece = next(stream, None)
+            if isinstance(piece, Completion):
+                ends[i] = piece
+            elif piece is not None:
+                pieces[i].append(piece)
+    for i, answer in enumerate(alone):
+        assert ends[i].token_ids == answer.token_ids
+        assert "".join(pieces[i]) == answer.text
+
+
+def test_a_stream_that_is_closed_changes_nothing_for_the_other(llm: LLM) -> None:
+    alone = llm.chat(user("Hello"), GREEDY)
+    left, kept = (llm.stream_chat(user(text), GREEDY) for text in ("Count", "Hello"))
+    next(kept)
+    next(left)
+    next(kept)
+    left.close()  # type: ignore[attr-defined]
+    *_, last = kept
+    assert isinstance(last, Completion)
+    assert last.token_ids == alone.token_ids
+
+
+def test_a_second_thread_is_refused_and_the_first_keeps_its_answer(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = llm.chat(user("Hello"), GREEDY)
+    adapter = llm.parts.model.adapter
+    logits, refused = adapter.logits, []
+
+    def meddle(hidden: torch.Tensor) -> torch.Tensor:
+        def other() -> None:
+            try:
+                llm.chat(user("Count"), GREEDY)
+            except BusyError as error:
+                refused.append(error)
+
+        if not refused:
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+        return logits(hidden)
+
+    monkeypatch.setattr(adapter, "logits", meddle)
+    assert llm.chat(user("Hello"), GREEDY).token_ids == expected.token_ids
+    assert "one LLM per thread" in str(refused[0])
 
 
 def test_more_conversations_than_places_are_all_answered(llm: LLM) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from threading import Lock
 
 from firstlight.core.output import Completion, FinishReason, Usage
 from firstlight.core.plan import BatchPlan
@@ -14,19 +15,11 @@ from firstlight.engine.merge import check_media
 from firstlight.engine.scheduler import Scheduler
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step
-from firstlight.errors import RequestError
+from firstlight.errors import BusyError, RequestError
 from firstlight.models.adapter import Adapter
 from firstlight.sampling import Sampled
 
 Clock = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """Text that one step added to one request's answer; it will not change any more."""
-
-    sequence: Sequence
-    text: str
 
 
 class Engine:
@@ -46,26 +39,48 @@ class Engine:
         self._step = step
         self._stop_ids = stop_ids
         self._clock = clock
+        self._stepping = Lock()
 
-    def run(self, sequences: list[Sequence]) -> Iterator[TextDelta]:
-        """Add the sequences and step until all are finished, yielding text as it comes.
+    def run(self, sequences: list[Sequence]) -> Iterator[None]:
+        """Add the sequences and step until all are finished, one step per item.
+
+        A step is whole before it is yielded: other runs may make steps of their own in between,
+        with these sequences in them.
 
         Closing the iterator early, or an exception out of a step, removes them and frees their
         pages.
+
+        Raises:
+            BusyError: another thread is in a step of this engine.
         """
-        for sequence in sequences:
-            self._scheduler.add(sequence)
+        with self._alone():
+            for sequence in sequences:
+                self._scheduler.add(sequence)
         try:
             while any(s.finish is None for s in sequences):
-                plan = self._scheduler.next_batch()
-                assert plan is not None, "an unfinished request is always planned"
-                yield from self._run_plan(plan)
+                with self._alone():
+                    plan = self._scheduler.next_batch()
+                    assert plan is not None, "an unfinished request is always planned"
+                    self._run_plan(plan)
+                yield
         finally:
             for sequence in sequences:
                 self._scheduler.remove(sequence)
                 sequence.media = None
 
-    def _run_plan(self, plan: BatchPlan[Sequence]) -> Iterator[TextDelta]:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Slots and pages are one set: two steps at once would mix two batches in silence."""
+        if not self._stepping.acquire(blocking=False):
+            raise BusyError(
+                "another thread is using this LLM; make one call at a time, or one LLM per thread"
+            )
+        try:
+            yield
+        finally:
+            self._stepping.release()
+
+    def _run_plan(self, plan: BatchPlan[Sequence]) -> None:
         plan = self._encode(plan)
         if not plan.chunks:
             return
@@ -75,9 +90,7 @@ class Engine:
         for chunk in plan.chunks:
             self._account(chunk.request, plan.phase, now - began, result.decision)
         for sequence, sampled in result.sampled:
-            text = self._commit(sequence, sampled, now)
-            if text:
-                yield TextDelta(sequence, text)
+            self._commit(sequence, sampled, now)
 
     def _encode(self, plan: BatchPlan[Sequence]) -> BatchPlan[Sequence]:
         """Encode the media that these chunks need; a request whose media fail leaves the plan."""
@@ -113,11 +126,11 @@ class Engine:
         else:
             timings.decode_s += seconds
 
-    def _commit(self, sequence: Sequence, sampled: Sampled, now: float) -> str:
-        """Take a token into the answer; returns the text that is final now."""
+    def _commit(self, sequence: Sequence, sampled: Sampled, now: float) -> None:
+        """Take a token into the answer, and close the request if it ends it."""
         if sampled.error is not None:
             self._fail(sequence, sampled.error)
-            return ""
+            return
         timings = sequence.timings
         if not sequence.output_ids:
             timings.ttft_s = now - sequence.started
@@ -125,19 +138,17 @@ class Engine:
         sequence.output_ids.append(token)
         if sampled.logprob is not None:
             sequence.logprobs.append(sampled.logprob)
-        text = ""
         if self._ends(sequence, token):
             sequence.finish = FinishReason.STOP
         else:
-            text = sequence.detokenizer.push(token)
+            sequence.detokenizer.push(token)
             if sequence.detokenizer.stopped:
                 sequence.finish = FinishReason.STOP
             elif len(sequence.output_ids) >= sequence.max_tokens:
                 sequence.finish = FinishReason.LENGTH
         if sequence.finish is not None:
-            text += sequence.detokenizer.finish()
+            sequence.detokenizer.finish()
             self._close(sequence)
-        return text
 
     def _ends(self, sequence: Sequence, token: int) -> bool:
         params = sequence.params

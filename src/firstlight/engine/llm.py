@@ -13,7 +13,7 @@ from firstlight.core.output import Completion
 from firstlight.core.reason import Phase
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.build import Progress, build, load
-from firstlight.engine.engine import TextDelta, completion
+from firstlight.engine.engine import completion
 from firstlight.engine.inspection import describe
 from firstlight.engine.samples import bucket_batches, standard_batches
 from firstlight.engine.sequence import Sequence
@@ -37,7 +37,7 @@ class LLM:
             {"type": "text", "text": "What colour is the circle?"}]}])
         print(answer.text, answer.usage, answer.timings.steps)
 
-    Not thread-safe: one call at a time.
+    Not for several threads: a call while another one is in a step raises BusyError.
 
     Attributes:
         config: the settings in force.
@@ -240,4 +240,4 @@ def _raise_if_failed(sequence: Sequence) -> Completion:
     return completion(sequence)
 
 
-__all__ = ["LLM", "Message", "TextDelta"]
+__all__ = ["LLM", "Message"]
