@@ -165,6 +165,8 @@ class GraphRunner:
             progress(len(waiting), len(waiting), 0)
         proofs = self._prove_order(self._prover, [r.proof for r in reports if r.proof is not None])
         reports = [replace(r, proof=proofs.get(r.bucket)) for r in reports]
+        if self._prover is not None:
+            self._prover.forget(self.phase)
         seconds = time.perf_counter() - started
         return CaptureReport(tuple(reports), tuple(failures), seconds, stopped)
 
@@ -206,6 +208,7 @@ class GraphRunner:
                 proofs.append(proof)
         if progress is not None:
             progress(len(captured), len(captured), 0)
+        prover.forget(self.phase)
         return ProofReport(prover.level, tuple(self._prove_order(prover, proofs).values()))
 
     def subject(self, bucket: int) -> Subject:

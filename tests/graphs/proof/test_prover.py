@@ -158,3 +158,9 @@ def test_a_place_in_memory_that_is_really_another_is_read() -> None:
     proof = rig.runner.capture_all().proof
     assert proof is not None
     assert "place in memory" in proof.buckets[0].read
+
+
+def test_nothing_of_a_proof_is_kept_after_the_captures() -> None:
+    rig = Rig(level=ProofLevel.QUICK)
+    rig.runner.capture_all()
+    assert rig.prover._references == {}

@@ -201,6 +201,10 @@ class Prover:
             previous = bucket
         return found
 
+    def forget(self, phase: Phase) -> None:
+        """Drop what buckets of a phase were compared with; it holds a copy of their memory."""
+        self._references.pop(phase, None)
+
     def _bench(self, subject: Subject) -> Bench:
         contents = Contents(
             self._contract, subject.registry, self._memory.max_context, self._plane_limits
