@@ -146,6 +146,10 @@ REFUSED_AT_LOAD: dict[str, Callable[[ModuleType], tuple[dict[str, Any], dict[str
         own_body(owl, lambda s, i, plain: i.planes["types"]),
         {},
     ),
+    "logits short of a row": lambda owl: (
+        {"logits": lambda s, hidden: owl.OwlAdapter.logits(s, hidden)[1:]},
+        {},
+    ),
     "unreadable": lambda owl: (
         {"input_segments": property(lambda s: [("tokens", s.text_config.hiden_size)])},
         {},

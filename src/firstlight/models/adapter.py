@@ -91,7 +91,8 @@ class Adapter:
     @property
     def max_context(self) -> int:
         """Positions that the decoder was made for."""
-        return int(getattr(self.text_config, "max_position_embeddings", 0)) or 2048
+        declared = getattr(self.text_config, "max_position_embeddings", None)
+        return 2048 if declared is None else int(declared)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -201,6 +202,11 @@ class Adapter:
         return DecoderBody(self.decoder)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """``[n, hidden_size]`` to float32 ``[n, vocab_size]``."""
-        scores: Tensor = self.model.get_output_embeddings()(hidden)
-        return scores.float()
+        """``[n, hidden_size]`` to float32 ``[n, vocab_size]``.
+
+        The LM head, then the soft cap of the configuration (``final_logit_softcapping``). A model
+        that does more to its scores needs an adapter that does the same; a probe compares the two.
+        """
+        scores: Tensor = self.model.get_output_embeddings()(hidden).float()
+        cap = getattr(self.text_config, "final_logit_softcapping", None)
+        return torch.tanh(scores / cap) * cap if cap else scores

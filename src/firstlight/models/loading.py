@@ -22,6 +22,7 @@ from firstlight.models.files import (
     resolve_model,
 )
 from firstlight.models.gguf import converted_folder
+from firstlight.models.head import probe_head
 from firstlight.models.probe import LayerFacts, probe_artifact, probe_layers, probe_merge
 from firstlight.models.quiet import no_progress_bars
 from firstlight.models.registry import AdapterRegistry, Entry
@@ -286,7 +287,9 @@ def _ids(value: int | Iterable[int] | None) -> tuple[int, ...]:
 
 def _probe(adapter: Adapter, processor: Any | None) -> tuple[LayerFacts, ...]:
     probe_merge(adapter, [] if processor is None else [probe_artifact(adapter, processor)])
-    return probe_layers(adapter)
+    layers = probe_layers(adapter)
+    probe_head(adapter)
+    return layers
 
 
 def _display_name(name: str | Path, path: Path) -> str:
