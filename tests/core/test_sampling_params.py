@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from firstlight.core.sampling_params import SamplingParams
@@ -68,3 +70,28 @@ def test_parameters_can_be_compared_and_used_as_keys() -> None:
 def test_greedy_is_temperature_zero() -> None:
     assert SamplingParams(temperature=0).greedy
     assert not SamplingParams(temperature=1e-9).greedy
+
+
+def test_numbers_of_other_types_become_plain_ones() -> None:
+    params = SamplingParams(
+        temperature=np.float32(0.5),  # type: ignore[arg-type]
+        top_p=Fraction(1, 2),  # type: ignore[arg-type]
+        max_tokens=np.int64(5),  # type: ignore[arg-type]
+        seed=np.uint8(7),  # type: ignore[arg-type]
+        stop_token_ids=(np.int32(3),),  # type: ignore[arg-type]
+    )
+    plain = SamplingParams(temperature=0.5, top_p=0.5, max_tokens=5, seed=7, stop_token_ids=(3,))
+    assert params == plain
+    assert {type(v) for v in (params.temperature, params.top_p)} == {float}
+    assert {type(v) for v in (params.max_tokens, params.seed, *params.stop_token_ids)} == {int}
+
+
+@pytest.mark.parametrize("value", [np.bool_(True), np.array([1, 2]), np.float32(5)])
+def test_what_is_no_single_integer_is_refused(value: Any) -> None:
+    with pytest.raises(RequestError, match="max_tokens = "):
+        SamplingParams(max_tokens=value)
+
+
+def test_a_stop_string_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"stop\[1\] is not valid Unicode"):
+        SamplingParams(stop=("a", "\ud800"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -212,3 +214,65 @@ def test_a_configuration_and_loose_settings_together_are_refused() -> None:
 def test_lists_of_prompts_and_pictures_must_match(llm: LLM) -> None:
     with pytest.raises(RequestError, match="1 entries for 2 prompts"):
         llm.generate(["a", "b"], GREEDY, images=[[]])
+
+
+_HALF = "a\ud800"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "images", "message"),
+    [
+        (5, None, "prompts is of type int; give a string, or a list of strings"),
+        (None, None, "prompts is None; give a string"),
+        ({"a": 1}, None, "prompts is of type dict"),
+        ("a", SMALL, "images is of type Image; give a list of pictures"),
+        ("a", Path("a.png"), "give a list of pictures"),
+        ("a", "a.png", "give a list of pictures"),
+        ("a", b"GIF", "give a list of pictures"),
+        ("a", [None], "images\\[0\\]: a picture cannot be a NoneType"),
+        ("a", [""], "images\\[0\\]: the picture is an empty string"),
+        (["a", "b"], "ab", "give a list of pictures for each prompt"),
+        (["a"], [SMALL], "images\\[0\\] is of type Image; give a list of pictures"),
+        (["a"], [None], "images\\[0\\] is None; give a list of pictures"),
+        (["a", 5], None, "prompts\\[1\\]: a prompt must be a string"),
+        (["a", "b"], [[], ["no.png"]], "prompts\\[1\\]: images\\[0\\]: no such picture"),
+        (_HALF, None, "the prompt is not valid Unicode"),
+        (["a", _HALF], None, "prompts\\[1\\]: the prompt is not valid Unicode"),
+    ],
+)
+def test_generate_says_what_to_give_and_where(
+    llm: LLM, prompts: Any, images: Any, message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        llm.generate(prompts, GREEDY, images=images)
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0}, [GREEDY]])
+def test_sampling_params_are_one_for_all(llm: LLM, params: Any) -> None:
+    for call in (llm.chat, llm.stream_chat):
+        with pytest.raises(RequestError, match="give one SamplingParams for all"):
+            call(user("Hello"), params)
+    with pytest.raises(RequestError, match="give one SamplingParams for all"):
+        llm.generate(["Hello"], params)
+
+
+def test_a_bad_conversation_of_a_list_is_located(llm: LLM) -> None:
+    bad = [{"role": "user", "content": _HALF}]
+    with pytest.raises(RequestError, match=r"conversations\[1\]: messages\[0\]\.content"):
+        llm.chat([user("Hello"), bad], GREEDY)
+
+
+def test_a_stream_is_checked_when_it_is_called(llm: LLM) -> None:
+    for messages in ([], [{"role": "user", "content": _HALF}]):
+        with pytest.raises(RequestError, match="messages"):
+            llm.stream_chat(messages, GREEDY)
+
+
+def test_a_text_takes_no_time_for_pictures(llm: LLM) -> None:
+    answer = llm.chat(user("Hello"), SamplingParams(temperature=0, max_tokens=1))
+    assert answer.timings.media_s == 0
+
+
+def test_an_engine_is_not_pickled(llm: LLM) -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(llm)

@@ -127,3 +127,26 @@ def test_the_message_holds_no_picture() -> None:
     with pytest.raises(RequestError) as caught:
         collect_images(_user({"type": "text", "text": [URL * 100_000]}))
     assert len(str(caught.value)) < 300
+
+
+_HALF = "a\ud800"
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ({"role": "user", "content": _HALF}, "messages[0].content is"),
+        (_user({"type": "text", "text": _HALF})[0], "messages[0].content[0].text is"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": _HALF}}]},
+            "messages[0].tool_calls[0].function.name is",
+        ),
+        ({"role": "user", "content": "a", "x": {_HALF: 1}}, "a key of messages[0].x is"),
+    ],
+)
+def test_a_text_that_is_not_unicode_is_refused_by_its_place(
+    message: dict[str, Any], place: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        collect_images([message])
+    assert str(caught.value).startswith(f"{place} not valid Unicode")

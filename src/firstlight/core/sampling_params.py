@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, Final, cast
 
+from firstlight.core.text import check_text
 from firstlight.errors import RequestError
+
+_REALS: Final = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+_INTS: Final = ("top_k", "max_tokens", "min_tokens", "seed", "logprobs")
 
 
 def _require(ok: bool, name: str, value: object, accepted: str) -> None:
@@ -16,6 +29,26 @@ def _require(ok: bool, name: str, value: object, accepted: str) -> None:
 
 def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _plain_real(value: object) -> object:
+    """A number of any type, e.g. NumPy's, as a float; anything else as it is, for the check."""
+    if isinstance(value, int | float) or not isinstance(value, numbers.Real):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return value
+
+
+def _plain_int(value: object) -> object:
+    """An integer of any type as an int; anything else, bool included, as it is."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return value
+    try:
+        return operator.index(cast(Any, value))
+    except TypeError:  # an array has the method, and no single value
+        return value
 
 
 def _tuple(name: str, value: object) -> tuple[object, ...]:
@@ -63,8 +96,11 @@ class SamplingParams:
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
         object.__setattr__(self, "stop", stop)
-        ids = _tuple("stop_token_ids", self.stop_token_ids)
+        ids = tuple(map(_plain_int, _tuple("stop_token_ids", self.stop_token_ids)))
         object.__setattr__(self, "stop_token_ids", ids)
+        for names, plain in ((_REALS, _plain_real), (_INTS, _plain_int)):
+            for name in names:
+                object.__setattr__(self, name, plain(getattr(self, name)))
         self._check_distribution()
         self._check_limits()
 
@@ -97,6 +133,8 @@ class SamplingParams:
         _require(ok, "seed", self.seed, "an int, or None")
         ok = all(isinstance(s, str) and s for s in self.stop)
         _require(ok, "stop", self.stop, "non-empty strings")
+        for i, text in enumerate(self.stop):
+            check_text(text, f"stop[{i}]")
         ok = all(_is_count(t) for t in self.stop_token_ids)
         _require(ok, "stop_token_ids", self.stop_token_ids, "token ids")
 

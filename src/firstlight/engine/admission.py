@@ -58,8 +58,7 @@ class Admission:
         """
         arrived = Arrival(self._clock)
         normalised, sources = collect_images(messages)
-        artifacts = self._artifacts(sources)
-        arrived.media_ready()
+        artifacts = self._artifacts(sources, arrived)
         return self._sequence(self._prompts.chat(normalised, artifacts), params, arrived)
 
     def text(self, prompt: str, images: Seq[Any], params: SamplingParams) -> Sequence:
@@ -70,11 +69,10 @@ class Admission:
         """
         arrived = Arrival(self._clock)
         sources = [ImageSource(image, where=f"images[{i}]") for i, image in enumerate(images)]
-        artifacts = self._artifacts(sources)
-        arrived.media_ready()
+        artifacts = self._artifacts(sources, arrived)
         return self._sequence(self._prompts.text(prompt, artifacts), params, arrived)
 
-    def _artifacts(self, sources: Seq[ImageSource]) -> list[Artifact]:
+    def _artifacts(self, sources: Seq[ImageSource], arrived: Arrival) -> list[Artifact]:
         if not sources:
             return []
         processor = self._model.image_processor
@@ -82,7 +80,9 @@ class Admission:
             raise MediaError(
                 f"{sources[0].where} is a picture, but {self._model.name} takes text only"
             )
-        return [self._artifact(processor, source) for source in sources]
+        artifacts = [self._artifact(processor, source) for source in sources]
+        arrived.media_ready()
+        return artifacts
 
     def _artifact(self, processor: ImageProcessor, source: ImageSource) -> Artifact:
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, NoReturn, TypeVar, cast, overload
 
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.output import Completion
@@ -24,6 +24,7 @@ from firstlight.models.registry import AdapterRegistry
 
 Message = Mapping[str, Any]
 Conversation = Seq[Message]
+_Item = TypeVar("_Item")
 
 
 class LLM:
@@ -104,11 +105,12 @@ class LLM:
             RequestError: a request is invalid, before anything runs; or, for a single conversation,
                 it failed. In a list such a failure is that completion's ``error``.
         """
-        params = sampling_params or SamplingParams()
+        params = _params(sampling_params)
         admit = self.parts.admission.chat
         if _is_conversation(messages):
             return self._one(admit(cast(Conversation, messages), params))
-        return self._many([admit(m, params) for m in cast(Seq[Conversation], messages)])
+        several = cast(Seq[Conversation], messages)
+        return self._many(_admit_each("conversations", several, lambda m: admit(m, params)))
 
     def stream_chat(
         self, messages: Conversation, sampling_params: SamplingParams | None = None
@@ -116,8 +118,14 @@ class LLM:
         """Text as it becomes final, then the :class:`Completion`.
 
         Other calls may be made between two pieces; this request is then computed along with them.
+        It holds its place among those that run until it is finished or the iterator is closed.
+
+        Raises:
+            RequestError: the request is invalid, at the call; or it failed, on the way.
         """
-        sequence = self.parts.admission.chat(messages, sampling_params or SamplingParams())
+        return self._stream(self.parts.admission.chat(messages, _params(sampling_params)))
+
+    def _stream(self, sequence: Sequence) -> Iterator[str | Completion]:
         sent = 0
         # A step is for all requests that run: what it adds may belong to another one, and what the
         # steps of other calls added to this one is still to be sent.
@@ -157,17 +165,18 @@ class LLM:
         Args:
             prompts: text in which the model's own placeholder stands for each picture.
             images: the pictures of the prompt; for a list of prompts, one list each.
+
+        Raises:
+            RequestError: as :meth:`chat`.
         """
-        params = sampling_params or SamplingParams()
+        params = _params(sampling_params)
+        admit = self.parts.admission.text
         if isinstance(prompts, str):
-            return self._one(self.parts.admission.text(prompts, images or (), params))
-        groups = images if images is not None else [()] * len(prompts)
-        if len(groups) != len(prompts):
-            raise RequestError(
-                f"images has {len(groups)} entries for {len(prompts)} prompts; give one list each"
-            )
-        pairs = zip(prompts, groups, strict=True)
-        return self._many([self.parts.admission.text(p, g, params) for p, g in pairs])
+            return self._one(admit(prompts, _pictures(images, "images"), params))
+        if not isinstance(prompts, list | tuple):
+            raise RequestError(f"prompts is {_kind(prompts)}; give a string, or a list of strings")
+        pairs = list(zip(prompts, _groups(images, len(prompts)), strict=True))
+        return self._many(_admit_each("prompts", pairs, lambda pair: admit(*pair, params)))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -213,6 +222,9 @@ class LLM:
         """Contract, slots, buckets, backend and what would run eager, as JSON-ready values."""
         return describe(self.parts)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an LLM cannot be pickled: its graphs hold addresses of this process")
+
     def _one(self, sequence: Sequence) -> Completion:
         self._run([sequence])
         return _raise_if_failed(sequence)
@@ -232,6 +244,52 @@ def _is_conversation(messages: Any) -> bool:
         isinstance(messages, list | tuple) and messages and isinstance(messages[0], list | tuple)
     )
     return not several
+
+
+def _params(given: object) -> SamplingParams:
+    if given is None:
+        return SamplingParams()
+    if not isinstance(given, SamplingParams):
+        raise RequestError(f"sampling_params is {_kind(given)}; give one SamplingParams for all")
+    return given
+
+
+def _pictures(given: object, where: str) -> Seq[Any]:
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple):
+        raise RequestError(f"{where} is {_kind(given)}; give a list of pictures")
+    return given
+
+
+def _groups(images: object, n: int) -> list[Seq[Any]]:
+    """The pictures of each of ``n`` prompts."""
+    if images is None:
+        return [()] * n
+    if not isinstance(images, list | tuple):
+        raise RequestError(f"images is {_kind(images)}; give a list of pictures for each prompt")
+    if len(images) != n:
+        raise RequestError(f"images has {len(images)} entries for {n} prompts; give one list each")
+    for i, group in enumerate(images):
+        if not isinstance(group, list | tuple):
+            raise RequestError(f"images[{i}] is {_kind(group)}; give a list of pictures")
+    return list(images)
+
+
+def _admit_each(name: str, items: Seq[_Item], admit: Callable[[_Item], Sequence]) -> list[Sequence]:
+    """A sequence for each item; an error says which item is wrong."""
+    sequences = []
+    for i, item in enumerate(items):
+        try:
+            sequences.append(admit(item))
+        except RequestError as error:
+            raise type(error)(f"{name}[{i}]: {error}") from error
+    return sequences
+
+
+def _kind(value: object) -> str:
+    """What ``value`` is, without an article that may not fit."""
+    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 def _raise_if_failed(sequence: Sequence) -> Completion:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firstlight.core.text import check_text
 from firstlight.errors import RequestError
 from firstlight.media.source import brief
 
@@ -66,12 +67,28 @@ def _message(message: object, where: str, images: list[ImageSource]) -> Message:
     content = message.get("content")
     if content is None and role == "assistant" and message.get("tool_calls"):
         content = ""
+    for name, value in message.items():
+        if name != "content":
+            _check_texts(value, f"{where}.{name}")
     return {**message, "content": _parts(content, f"{where}.content", images)}
+
+
+def _check_texts(value: object, where: str) -> None:
+    """Check all strings of a field that goes to the template as it is, e.g. ``tool_calls``."""
+    if isinstance(value, str):
+        check_text(value, where)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_texts(key, f"a key of {where}")
+            _check_texts(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            _check_texts(item, f"{where}[{i}]")
 
 
 def _parts(content: object, where: str, images: list[ImageSource]) -> list[Message]:
     if isinstance(content, str):
-        return [{"type": "text", "text": content}]
+        return [{"type": "text", "text": check_text(content, where)}]
     if not isinstance(content, Sequence) or isinstance(content, bytes) or not content:
         raise _wrong(where, content, "a string, or a list of at least one part")
     return [_part(part, f"{where}[{i}]", images) for i, part in enumerate(content)]
@@ -85,7 +102,7 @@ def _part(part: object, where: str, images: list[ImageSource]) -> Message:
         text = part.get("text")
         if not isinstance(text, str):
             raise _wrong(f"{where}.text", text, "a string")
-        return {"type": "text", "text": text}
+        return {"type": "text", "text": check_text(text, f"{where}.text")}
     if kind in _URL_TYPES:
         images.append(_from_url(part, where))
     elif kind == "image":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from firstlight.core.span import Span
+from firstlight.core.text import check_text
 from firstlight.engine.chat_template import ChatTemplate
 from firstlight.engine.control import ControlTokens
 from firstlight.engine.messages import ImageSource, Message, collect_images
@@ -99,10 +100,12 @@ class PromptBuilder:
         """A raw prompt: the caller writes control tokens and placeholders.
 
         Raises:
-            RequestError: the number of placeholders is not that of the pictures; both are named.
+            RequestError: the text is not valid Unicode, or the number of placeholders is not that
+                of the pictures; both are named.
         """
         if not isinstance(prompt, str):
             raise RequestError(f"a prompt must be a string, not a {type(prompt).__name__}")
+        check_text(prompt, "the prompt")
         ids = [int(i) for i in self._tokenizer(prompt, verbose=False)["input_ids"]]
         return _expand(ids, self._tokenizer, self._layout, artifacts)
 

@@ -44,6 +44,8 @@ def load_image(
     if not isinstance(source, str):
         raise MediaError(f"a picture cannot be a {type(source).__name__}; accepted: {ACCEPTED}")
     text = source.strip()
+    if not text:
+        raise MediaError(f"the picture is an empty string; accepted: {ACCEPTED}")
     scheme = _SCHEME.match(text)
     kind = scheme[1].lower() if scheme else ""
     if kind == "data":
