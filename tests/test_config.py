@@ -12,6 +12,7 @@ import pytest
 
 from firstlight.config import EngineConfig, cache_dir_from
 from firstlight.errors import ConfigError
+from firstlight.graphs.bucket import parse_ladder
 
 _REFUSED: dict[str, list[object]] = {
     "model": ["", "  ", 3],
@@ -71,6 +72,8 @@ def test_cuda_is_refused_as_not_built_yet() -> None:
         {"eager": True, "backend": "tape"},
         {"eager": True, "prefill_buckets": (64,)},
         {"eager": True, "decode_buckets": (1,)},
+        {"eager": True, "proof": "full"},
+        {"backend": "eager", "proof": "full"},
         {"decode_buckets": (1, 16), "max_num_seqs": 8},
         {"prefill_buckets": (64, 256), "max_batch_tokens": 128},
         {"kv_pages": 4, "max_context": 100},
@@ -90,6 +93,11 @@ def test_pages_that_hold_the_context_exactly_are_accepted() -> None:
 @pytest.mark.parametrize("value", ["64,128,256", " 64, 128 ,256", [64, 128, 256], (64, 128, 256)])
 def test_buckets_are_read_from_text_or_lists(value: object) -> None:
     assert _build(prefill_buckets=value).prefill_buckets == (64, 128, 256)
+
+
+@pytest.mark.parametrize("text", ["128,16", "16, 128,16"])
+def test_typed_buckets_may_stand_in_any_order(text: str) -> None:
+    assert _build(prefill_buckets=text).prefill_buckets == parse_ladder(text) == (16, 128)
 
 
 def test_a_path_is_accepted_as_the_model() -> None:

@@ -22,7 +22,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 BACKENDS = ("auto", "tape", "eager")
 PROOFS = ("off", "quick", "full")
 COSTS = ("measured", "free")
-_BUCKETS = "ascending ints from 1, as a list, as text like '64,128,256', or the path of a file"
+_BUCKETS = "ints from 1, as an ascending list, as text like '64,128,256', or the path of a file"
 
 
 def _about(
@@ -72,11 +72,14 @@ def _is_ladder(value: object) -> bool:
 
 
 def _parse_ladder(value: object) -> object:
-    """``'64, 128'``, ``[64, 128]`` or a file -> ``(64, 128)``; the rest is left for the check."""
+    """``'128, 64'``, ``[64, 128]`` or a file -> ``(64, 128)``; the rest is left for the check.
+
+    What is typed may stand in any order, as in ``firstlight.graphs.parse_ladder``.
+    """
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
         if all(p.isdecimal() for p in parts):
-            return tuple(int(p) for p in parts)
+            return tuple(sorted({int(p) for p in parts}))
         looks_like_a_file = Path(value).suffix or os.sep in value
         return _read_ladder(Path(value)) if looks_like_a_file or Path(value).is_file() else value
     if isinstance(value, Path):
@@ -318,6 +321,9 @@ class EngineConfig:
             if self.graphs_off and getattr(self, name) is not None:
                 off, value = ("eager", True) if self.eager else ("backend", self.backend)
                 _refuse_pair(off, value, name, getattr(self, name), "nothing is captured")
+        if self.graphs_off and self.proof == "full":  # no default, so it was asked for
+            off, value = ("eager", True) if self.eager else ("backend", self.backend)
+            _refuse_pair(off, value, "proof", self.proof, "no graph is there to prove")
         if self.decode_buckets and self.decode_buckets[-1] > self.max_num_seqs:
             why = "a larger batch never runs"
             _refuse_pair(

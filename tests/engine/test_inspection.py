@@ -135,3 +135,11 @@ def test_a_quarantined_bucket_is_listed_for_all_the_batches_it_would_serve(own: 
     assert runner.buckets.state(64) is BucketState.QUARANTINED
     rows = {row["when"]: row["reason"] for row in own.inspect()["eager"]["prefill"]}
     assert rows["17 to 64 rows"] == "quarantined"
+
+
+def test_unread_inputs_are_unknown_without_a_proof(
+    report: dict[str, Any], tiny_checkpoint: TinyCheckpoint
+) -> None:
+    assert report["unread_inputs"] is not None
+    unproven = tiny_llm(tiny_checkpoint("llama"), prefill_buckets=(16,), proof="off")
+    assert unproven.inspect()["unread_inputs"] is None

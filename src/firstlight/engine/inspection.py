@@ -49,14 +49,15 @@ def describe(parts: Parts) -> dict[str, Any]:
         "bytes": describe_bytes(ledger),
         "seconds": describe_seconds(ledger),
         "eager": {phase.value: _eager(runner) for phase, runner in runners.items()},
-        "unread_inputs": [
-            str(finding)
-            for report in parts.captures.values()
-            if report.proof is not None
-            for finding in report.proof.unread
-        ],
+        "unread_inputs": _unread(parts),
         "decisions": _decisions(runners[Phase.DECODE]),
     }
+
+
+def _unread(parts: Parts) -> list[str] | None:
+    """Inputs that no output depends on; None where nothing was proven, so that nobody knows."""
+    proofs = [report.proof for report in parts.captures.values() if report.proof is not None]
+    return [str(finding) for proof in proofs for finding in proof.unread] if proofs else None
 
 
 def _contract(contract: InputContract) -> dict[str, Any]:
