@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
