@@ -10,6 +10,7 @@ from typing import Any
 from firstlight.errors import ModelLoadError
 
 CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -92,7 +93,12 @@ def check_weights(folder: Path) -> tuple[Path, ...]:
     """
     index = folder / WEIGHTS_INDEX
     if index.is_file():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(
+            isinstance(name, str) for name in weight_map.values()
+        ):
+            raise ModelLoadError(f"{index} has no weight_map from weights to files")
+        names = sorted(set(weight_map.values()))
         missing = [n for n in names if not (folder / n).is_file()]
         if missing or not names:
             raise ModelLoadError(
@@ -123,7 +129,12 @@ def _check_safetensors(path: Path) -> None:
             header = json.loads(file.read(length))
         except ValueError as error:
             raise ModelLoadError(f"{path} has an unreadable safetensors header") from error
-    ends = [v["data_offsets"][1] for k, v in header.items() if k != "__metadata__"]
+    try:
+        ends = [int(v["data_offsets"][1]) for k, v in header.items() if k != "__metadata__"]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ModelLoadError(
+            f"{path} has a damaged safetensors header: not every tensor has its data_offsets"
+        ) from error
     expected = 8 + length + max(ends, default=0)
     if size != expected:
         raise ModelLoadError(

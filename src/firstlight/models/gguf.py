@@ -17,6 +17,7 @@ import torch
 
 from firstlight.errors import ModelLoadError
 from firstlight.models.quiet import no_progress_bars
+from firstlight.models.weights import first_line
 
 _FORMAT = 1
 """Version of what :func:`converted_folder` writes; counted up when that changes."""
@@ -53,8 +54,14 @@ def _fingerprint(path: Path) -> str:
 
 def _convert(path: Path, folder: Path) -> None:
     """Write ``folder`` under another name and rename it, so that it is whole or not there."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".converting-", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".converting-", dir=folder.parent))
+    except OSError as error:
+        raise ModelLoadError(
+            f"{folder.parent} cannot be written ({error.strerror}); {path} is converted there: "
+            "give another cache_dir, or set FIRSTLIGHT_CACHE"
+        ) from error
     try:
         _dequantise(path, work)
         try:
@@ -80,9 +87,9 @@ def _dequantise(path: Path, out: Path) -> None:
             _fill(model, path)
             model.save_pretrained(out)
             tokenizer.save_pretrained(out)
-    except (OSError, ValueError, LookupError, ImportError, NotImplementedError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelLoadError(f"{path} cannot be converted: {reason}") from error
+    # What a damaged file makes of the reader's offsets, counts and enumerations is up to chance.
+    except Exception as error:
+        raise ModelLoadError(f"{path} cannot be converted: {first_line(error)}") from error
 
 
 def _fill(model: Any, path: Path) -> None:

@@ -15,7 +15,6 @@ from firstlight.models import attention_hook
 from firstlight.models.adapter import Adapter
 from firstlight.models.dtypes import choose_dtype
 from firstlight.models.files import (
-    CONFIG,
     PROCESSOR_FILES,
     check_weights,
     read_json,
@@ -24,8 +23,8 @@ from firstlight.models.files import (
 from firstlight.models.gguf import converted_folder
 from firstlight.models.head import probe_head
 from firstlight.models.probe import LayerFacts, probe_artifact, probe_layers, probe_merge
-from firstlight.models.quiet import no_progress_bars
-from firstlight.models.registry import AdapterRegistry, Entry
+from firstlight.models.registry import AdapterRegistry
+from firstlight.models.weights import first_line, load_weights, read_architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,10 @@ def load_model(
     target = torch.device(device)
     path = resolve_model(name, revision=revision)
     folder = converted_folder(path, cache_dir) if path.is_file() else path
-    architecture = _architecture(folder)
+    architecture = read_architecture(folder)
     entry = (registry or AdapterRegistry()).entry(architecture)
     check_weights(folder)
-    model = _load_weights(
+    model = load_weights(
         folder, architecture, entry, choose_dtype(dtype, target), trust_remote_code
     ).to(target)
     tokenizer = _load_tokenizer(folder, model.config, trust_remote_code)
@@ -127,6 +126,7 @@ def prepare_adapter(model: Any, tokenizer: Any, adapter_class: type[Adapter]) ->
     model.eval().requires_grad_(False)
     adapter = _adapted(model, tokenizer, adapter_class)
     _refuse_unsupported(adapter)
+    _check_media_token(adapter)
     attention_hook.install(adapter.decoder)
     return adapter
 
@@ -136,13 +136,22 @@ def _adapted(model: Any, tokenizer: Any, adapter_class: type[Adapter]) -> Adapte
     who = type(model).__name__
     try:
         adapter = adapter_class.for_model(model)(model, tokenizer)
-        _ = adapter.num_layers, adapter.vocab_size  # read later, but better missed now
-    except (AttributeError, NotImplementedError) as error:
+        # Read later, but better missed now.
+        _ = adapter.num_layers, adapter.vocab_size, adapter.max_context, adapter.media_token_id
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise ModelLoadError(
-            f"{who} lacks something that {adapter_class.__name__} needs: {_first_line(error)}; a "
+            f"{who} lacks something that {adapter_class.__name__} needs: {first_line(error)}; a "
             "model has get_decoder(), and its configuration hidden_size, num_hidden_layers and "
             "vocab_size"
         ) from error
+    sizes = {
+        "num_layers": adapter.num_layers,
+        "vocab_size": adapter.vocab_size,
+        "max_context": adapter.max_context,
+    }
+    for name, value in sizes.items():
+        if value < 1:
+            raise ModelLoadError(f"{adapter_class.__name__}.{name} is {value}; it must be positive")
     needed = {"get_input_embeddings": "text_rows", "get_output_embeddings": "logits"}
     for name, user in needed.items():
         own = getattr(type(adapter), user) is not getattr(Adapter, user)
@@ -152,6 +161,20 @@ def _adapted(model: Any, tokenizer: Any, adapter_class: type[Adapter]) -> Adapte
                 f"{adapter_class.__name__}"
             )
     return adapter
+
+
+def _check_media_token(adapter: Adapter) -> None:
+    """The token that media rows replace has an embedding and, with a tokenizer, a name."""
+    token, who = adapter.media_token_id, adapter.architecture
+    if token is None:
+        return
+    if not 0 <= token < adapter.vocab_size:
+        raise ModelLoadError(
+            f"the image token of {who} is {token}, beyond its vocabulary of {adapter.vocab_size}"
+        )
+    tokenizer = adapter.tokenizer
+    if tokenizer is not None and tokenizer.convert_ids_to_tokens(token) is None:
+        raise ModelLoadError(f"the image token of {who} is {token}, which its tokenizer lacks")
 
 
 def _call_or_none(model: Any, name: str) -> Any:
@@ -165,13 +188,6 @@ _ROPE_REFUSED = {
     "dynamic": "reads positions on the host in every step",
     "longrope": "takes its frequencies from the longest request of a batch, for all of them",
 }
-
-
-def _architecture(folder: Path) -> str:
-    names = read_json(folder / CONFIG).get("architectures")
-    if not isinstance(names, list) or not names:
-        raise ModelLoadError(f"{folder / CONFIG} names no architecture")
-    return str(names[0])
 
 
 def _refuse_unsupported(adapter: Adapter) -> None:
@@ -189,40 +205,6 @@ def _refuse_unsupported(adapter: Adapter) -> None:
         )
 
 
-def _load_weights(
-    folder: Path, architecture: str, entry: Entry, dtype: torch.dtype, remote: bool
-) -> Any:
-    import transformers
-
-    cls = entry.model_class or getattr(transformers, architecture, None)
-    if cls is None:
-        raise ModelLoadError(
-            f"this transformers ({transformers.__version__}) has no class {architecture!r}"
-        )
-    more = (
-        {} if entry.config_class is None else {"config": entry.config_class.from_pretrained(folder)}
-    )
-    try:
-        with no_progress_bars():
-            model, report = cls.from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=remote,
-                output_loading_info=True,
-                **more,
-            )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelLoadError(f"{folder} cannot be loaded: {_first_line(error)}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelLoadError(
-            f"{folder} lacks {len(missing)} weights of {architecture}, first {missing[0]}"
-        )
-    return model
-
-
 def _load_tokenizer(folder: Path, config: Any, remote: bool) -> Any:
     from transformers import AutoTokenizer
 
@@ -230,8 +212,12 @@ def _load_tokenizer(folder: Path, config: Any, remote: bool) -> Any:
         return AutoTokenizer.from_pretrained(
             folder, config=config, local_files_only=True, trust_remote_code=remote
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelLoadError(f"{folder} has no usable tokenizer: {_first_line(error)}") from error
+    # Damaged files surface as whatever their parsers raise.
+    except Exception as error:
+        raise ModelLoadError(
+            f"{folder} has no usable tokenizer: its files are missing or damaged "
+            f"({first_line(error)})"
+        ) from error
 
 
 def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any | None:
@@ -254,7 +240,7 @@ def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any |
         )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise ModelLoadError(
-            f"{folder} has no usable image processor: {_first_line(error)}"
+            f"{folder} has no usable image processor: {first_line(error)}"
         ) from error
 
 
@@ -294,8 +280,3 @@ def _probe(adapter: Adapter, processor: Any | None) -> tuple[LayerFacts, ...]:
 
 def _display_name(name: str | Path, path: Path) -> str:
     return path.resolve().name if Path(name).expanduser() == path else str(name)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
