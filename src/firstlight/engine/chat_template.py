@@ -24,6 +24,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._source = source or ""
         self._readable: dict[str, tuple[bool, bool]] = {}  # as a string, as a list
+        self._probed: set[str] = set()  # roles of which a bare message is read in some form
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The prompt as text, up to where the model's answer begins.
@@ -69,6 +70,44 @@ class ChatTemplate:
         self._require()
         return self._reads(self._role(role), as_list=True)
 
+    def unread(self, messages: Sequence[Mapping[str, Any]], rendered: str) -> int | None:
+        """The first message whose text the template left out of the prompt; None if there is none.
+
+        What a template takes out of an assistant's message (old thoughts, the text beside a call)
+        is its business, as long as it reads that role at all.
+
+        Args:
+            messages: as for :meth:`render`.
+            rendered: what that made of them.
+        """
+        for m, message in enumerate(messages):
+            texts = [part["text"].strip() for part in message["content"] if part["type"] == "text"]
+            role = self._role(message["role"])
+            if not any(texts) or (role == "assistant" and self._reads_any(role)):
+                continue
+            # That a text stands there says little of a short one: "a" may be the template's.
+            written = all(text in rendered for text in texts) and self._reads_any(role)
+            if not written and self._leaves_out(messages, m, rendered):
+                return m
+        return None
+
+    def _leaves_out(self, messages: Sequence[Mapping[str, Any]], m: int, rendered: str) -> bool:
+        """Whether nothing of a mark in the texts of message ``m`` arrives in the prompt."""
+        parts = [
+            {**part, "text": f"{_PROBE}{part['text']}{_PROBE}"} if part["type"] == "text" else part
+            for part in messages[m]["content"]
+        ]
+        marked = [*messages[:m], {**messages[m], "content": parts}, *messages[m + 1 :]]
+        try:
+            return self.render(marked).count(_PROBE) <= rendered.count(_PROBE)
+        except RequestError:  # the template looks at the text itself, so it reads it
+            return False
+
+    def _reads_any(self, role: str) -> bool:
+        """Whether a bare message of that role arrives in the prompt in any form."""
+        self._reads(role, as_list=False)
+        return role in self._probed
+
     def _role(self, role: str) -> str:
         # "developer" is OpenAI's newer name for "system"
         return "system" if role == "developer" and role not in self._source else role
@@ -89,6 +128,8 @@ class ChatTemplate:
         """Whether a text of that role arrives in the prompt in this form; tried once."""
         if role not in self._readable:
             found = self._probe(role, as_list=False), self._probe(role, as_list=True)
+            if any(found):
+                self._probed.add(role)
             # Neither: the template wants more than a bare message of that role. Then the user's
             # messages say what it reads.
             if not any(found) and role != "user":

@@ -86,11 +86,17 @@ class PromptBuilder:
 
         Raises:
             RequestError: no template, a template that refuses the messages, or one that leaves out
-                a picture, with the place of that picture.
+                a picture or a message's text, with the place of it.
         """
         self._check_places(messages, artifacts)
         guarded, standins = self._control.guard(messages)
         rendered = self._template.render(guarded)
+        left_out = self._template.unread(guarded, rendered)
+        if left_out is not None:
+            raise RequestError(
+                f"messages[{left_out}].content would be lost: the model's chat template leaves out "
+                f"the text of this message of role {messages[left_out]['role']!r}"
+            )
         if artifacts:
             self._check_rendered(guarded, rendered, len(artifacts))
         ids = self._control.encode(rendered, standins)
