@@ -82,6 +82,52 @@ def test_reset_forgets_turns_and_pictures(picture: str) -> None:
     ]
 
 
+def test_reset_keeps_the_system_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FakeModel("one", "two")
+    monkeypatch.setattr("sys.stdin", io.StringIO("first\n/reset\nsecond\n"))
+    assert main(["chat", "--system", "be brief"], open_model=model.open) == 0
+    roles = [[turn["role"] for turn in asked] for asked in model.asked]
+    assert roles == [["system", "user"]] * 2
+    assert model.asked[1][0]["content"] == "be brief"
+
+
+def test_an_error_that_nobody_foresaw_is_told_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("one?\ntwo?\n"))
+    model = FakeModel(ZeroDivisionError("by zero"), "2")
+    assert main(["chat"], open_model=model.open) == 0
+    out, err = capsys.readouterr()
+    assert out == "2\n"
+    assert "error: ZeroDivisionError: by zero" in err
+    assert [len(asked) for asked in model.asked] == [1, 1]
+
+
+def test_debug_ends_a_conversation_with_such_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("one?\n"))
+    with pytest.raises(ZeroDivisionError):
+        main(["chat", "--debug"], open_model=FakeModel(ZeroDivisionError("by zero")).open)
+
+
+def test_bytes_that_are_no_text_fail_their_question_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"one?\n\xff\xfe hi\ntwo?\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", typed)
+    assert main(["chat"], open_model=FakeModel("1", "2").open) == 0
+    out, err = capsys.readouterr()
+    assert out == "1\n2\n"
+    assert "error: the question is not valid Unicode" in err
+
+
+def test_image_without_a_path_says_what_it_takes() -> None:
+    talk = Talk(FakeModel())
+    assert talk.say("/image")
+    assert talk.noted == ["/image takes the path of a picture"]
+
+
 def test_a_question_that_fails_is_told_and_left_out_of_the_conversation() -> None:
     talk = Talk(FakeModel("one", MediaError("cannot read it"), "three"))
     assert talk.say("first", "second", "third")

@@ -59,6 +59,41 @@ def test_a_model_without_a_prompt_is_refused(tmp_path: Path) -> None:
         split_arguments(str(tmp_path), None)
 
 
+@pytest.mark.parametrize("kind", ["name", "folder", "gguf"])
+def test_one_argument_that_names_a_model_is_no_prompt(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").touch()
+    only = {"name": BUNDLED_MODEL, "folder": str(tmp_path), "gguf": str(tmp_path / "a.gguf")}[kind]
+    with pytest.raises(RequestError, match="the prompt is missing behind it"):
+        split_arguments(only, None)
+
+
+def test_a_prompt_that_is_no_text_is_refused_before_a_model_is_loaded(
+    capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"\xff\xfe hi"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", typed)
+    argument = b"\xff\xfe hi".decode(errors="surrogateescape")
+    for line in (["-"], [argument], ["hi", "--system", argument]):
+        model = FakeModel("a")
+        assert main(["run", "some/model", *line], open_model=model.open) == 2
+        assert "is not valid Unicode" in capsys.readouterr().err
+        assert model.config is None
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("http://example.org/a.png", "pictures from http addresses are not supported yet"),
+        ("", "the path of the picture is empty"),
+    ],
+)
+def test_what_is_no_path_of_a_picture_is_said_clearly(
+    capsys: Capsys, image: str, said: str
+) -> None:
+    assert main(["run", "--image", image, "x"], open_model=FakeModel("a").open) == 2
+    assert capsys.readouterr().err.startswith(f"firstlight: {said}")
+
+
 @pytest.mark.parametrize("prompt", ["", "  \n"])
 def test_an_empty_prompt_is_refused(prompt: str) -> None:
     with pytest.raises(RequestError, match="the prompt is empty"):

@@ -53,6 +53,6 @@ def test_nothing_is_proven_twice() -> None:
     )
 
 
-def test_another_level_is_refused(capsys: Capsys) -> None:
-    assert main(["verify", "--proof", "quick"], open_model=FakeModel().open) == 2
-    assert "verify always proves in full" in capsys.readouterr().err
+def test_the_level_is_no_option(capsys: Capsys) -> None:
+    assert main(["verify", "--proof", "full"], open_model=FakeModel().open) == 2
+    assert "No such option: --proof" in capsys.readouterr().err

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
 
-from firstlight.cli.message import check_image, split_images, user_message
+from firstlight.cli.message import (
+    accept_any_bytes,
+    check_image,
+    split_images,
+    system_messages,
+    user_message,
+)
 from firstlight.cli.options import MODEL, PROGRESS, SYSTEM, engine_config, sampling_params, takes
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.report import timing_line
+from firstlight.cli.sentence import sentence
 from firstlight.cli.session import ChatModel, Message, Session
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.output import Completion
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.core.text import check_text
 from firstlight.errors import FirstlightError
 
 HELP = """\
@@ -34,6 +42,8 @@ class Conversation:
         params: sampling of every answer.
         write: gets text as it comes, without line ends of its own.
         note: gets whole lines that are no part of the answer.
+        start: turns that precede all others, also after ``/reset``.
+        debug: raise errors that nobody foresaw instead of telling them.
     """
 
     def __init__(
@@ -43,12 +53,16 @@ class Conversation:
         *,
         write: Callable[[str], None],
         note: Callable[[str], None],
+        start: Sequence[Message] = (),
+        debug: bool = False,
     ) -> None:
         self._model = model
         self._params = params
         self._write = write
         self._note = note
-        self.messages: list[Message] = []
+        self._debug = debug
+        self._start = start
+        self.messages: list[Message] = list(start)
         self.images: list[str] = []
 
     def take(self, line: str) -> bool:
@@ -62,19 +76,28 @@ class Conversation:
             if command in ("/exit", "/quit", "/bye"):
                 return False
             if command == "/reset":
-                self.messages, self.images = [], []
+                self.messages, self.images = list(self._start), []
                 self._note("forgotten")
             elif command == "/help":
                 self._note(HELP)
             elif command == "/image":
-                self._attach([check_image(rest.strip().strip("'\""))])
+                self._image(rest.strip().strip("'\""))
             else:
                 self._question(line)
-        except FirstlightError as error:
-            self._note(f"error: {error}")
+        except Exception as error:
+            if self._debug and not isinstance(error, FirstlightError):
+                raise
+            self._note(f"error: {sentence(error)}")
         return True
 
+    def _image(self, path: str) -> None:
+        if path:
+            self._attach([check_image(path)])
+        else:
+            self._note("/image takes the path of a picture")
+
     def _question(self, line: str) -> None:
+        check_text(line, "the question")
         text, images = split_images(line)
         if images:
             self._attach(images)
@@ -119,6 +142,7 @@ def chat(
     params: SamplingParams,
 ) -> None:
     """Talk with a model in the terminal, about pictures too."""
+    start = system_messages(system)
     config = EngineConfig.from_options(settings | {"model": model, "max_num_seqs": 1})
     session: Session = context.obj
     llm = open_with_bar(session, config, shown=not no_progress)
@@ -130,9 +154,10 @@ def chat(
         params,
         write=lambda text: print(text, end="", flush=True),
         note=lambda text: console.print(text, style="dim", markup=False, soft_wrap=True),
+        start=start,
+        debug=session.debug,
     )
-    if system:
-        conversation.messages.append({"role": "system", "content": system})
+    accept_any_bytes()
     interactive = sys.stdin.isatty()
     if interactive:
         import readline  # noqa: F401  -- gives input() line editing and history

@@ -13,12 +13,9 @@ from firstlight.cli.chat import chat
 from firstlight.cli.inspect import inspect
 from firstlight.cli.plan_buckets import plan_buckets
 from firstlight.cli.run import run
+from firstlight.cli.sentence import sentence
 from firstlight.cli.session import OpenModel, Session, open_llm
 from firstlight.cli.verify import verify
-from firstlight.errors import FirstlightError
-
-# typer exports only this leaf; its base is what all errors of usage share in every typer release.
-_UsageError = typer.BadParameter.__bases__[0]
 
 
 def _print_version(shown: bool) -> None:
@@ -58,9 +55,9 @@ def main(argv: Sequence[str] | None = None, *, open_model: OpenModel = open_llm)
         argv: arguments without the program's name; None is the process's own.
         open_model: how a model is opened; tests give another one.
     """
-    session = Session(open_model)
     command = typer.main.get_command(build_app())
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
+    session = Session(open_model, debug)
     try:
         code = command.main(
             arguments or ["--help"], prog_name="firstlight", standalone_mode=False, obj=session
@@ -80,13 +77,3 @@ def _take_debug(arguments: list[str]) -> tuple[list[str], bool]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = [a for a in arguments[:end] if a != "--debug"]
     return options + arguments[end:], len(options) < end
-
-
-def sentence(error: Exception) -> str:
-    """``error`` as one line for people."""
-    # An error of usage words its text itself, with the name of the option.
-    text = " ".join(getattr(error, "format_message", error.__str__)().split())
-    if text and isinstance(error, _UsageError | FirstlightError):
-        return text
-    kind = type(error).__name__
-    return f"{kind}: {text} (an error firstlight did not expect; --debug shows where it arose)"

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
+from firstlight.core.text import check_text
 from firstlight.errors import MediaError
 
 _PICTURE = re.compile(r".*\.(png|jpe?g|webp|gif|bmp|tiff?|avif|ppm)", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://", re.ASCII)
 # A path may be quoted, or have its spaces escaped as terminals do when a file is dropped on them.
 _WORD = re.compile(r"""(?<!\S)(?:'([^']+)'|"([^"]+)"|((?:\\.|[^\s\\])+?)([,;:?!]*(?!\S)))""")
+
+
+def system_messages(system: str | None) -> list[Mapping[str, object]]:
+    """The turn of ``--system``, if it was given.
+
+    Raises:
+        RequestError: it is no text.
+    """
+    return [{"role": "system", "content": check_text(system, "--system")}] if system else []
 
 
 def user_message(text: str, images: Sequence[str]) -> dict[str, object]:
@@ -19,14 +32,29 @@ def user_message(text: str, images: Sequence[str]) -> dict[str, object]:
     return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
 
 
+def accept_any_bytes() -> None:
+    """Let standard input give bytes that are no text as surrogates, which are refused by name.
+
+    Otherwise reading them raises, and what was read along with them is lost.
+    """
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+
+
 def check_image(image: str) -> str:
     """The image's path, if there is such a file; found out before a model is loaded.
 
     Raises:
-        MediaError: there is no such file, or it is a folder.
+        MediaError: there is no such file, it is a folder, or an address.
     """
     if image.startswith("data:"):
         return image
+    if not image.strip():
+        raise MediaError("the path of the picture is empty")
+    if _ADDRESS.match(image):
+        from firstlight.media.source import load_image  # imports torch
+
+        load_image(image)  # refuses it, in its own words
     path = Path(image).expanduser()
     if not path.exists():
         raise MediaError(f"there is no picture {image}")

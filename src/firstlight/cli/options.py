@@ -140,6 +140,18 @@ def sampling_params(
     )
 
 
+def without(group: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """A group of options less those of the arguments ``names``, which keep their defaults."""
+    whole = inspect.signature(group, eval_str=True)
+
+    def fewer(**given: Any) -> Any:
+        return group(**given)
+
+    kept = [p for p in whole.parameters.values() if p.name not in names]
+    fewer.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
+    return fewer
+
+
 def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Let a command take each named argument as the options of a group function.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from firstlight.cli.findings import findings_as_json, print_findings
-from firstlight.cli.message import check_image, user_message
+from firstlight.cli.message import accept_any_bytes, check_image, system_messages, user_message
 from firstlight.cli.options import (
     PROGRESS,
     SANITIZE,
@@ -21,10 +21,11 @@ from firstlight.cli.options import (
 )
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.report import as_json, timing_line
-from firstlight.cli.session import Message, Session
+from firstlight.cli.session import Session
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.output import Completion
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.core.text import check_text
 from firstlight.errors import RequestError
 
 _Model = Annotated[
@@ -68,14 +69,12 @@ def run(
     --sanitize the findings follow there, and the exit code is 1 if there are any.
     """
     model, prompt = split_arguments(first, second)
-    images = [check_image(path) for path in image or ()]
+    turns = [*system_messages(system), user_message(prompt, [*map(check_image, image or ())])]
     # One request at a time: nothing is spent on graphs and pages for more.
     settings |= {"model": model, "max_num_seqs": 1, "sanitize": sanitize}
     config = EngineConfig.from_options(settings)
     session: Session = context.obj
     llm = open_with_bar(session, config, shown=not no_progress)
-    turns: list[Message] = [{"role": "system", "content": system}] if system else []
-    turns.append(user_message(prompt, images))
     try:
         for event in llm.stream_chat(turns, params):
             if isinstance(event, Completion):
@@ -104,24 +103,32 @@ def split_arguments(first: str | None, second: str | None) -> tuple[str, str]:
     """``(model, prompt)``: with two arguments the first is the model, with one it is the prompt.
 
     Raises:
-        RequestError: there is no prompt, or the only argument is a model.
+        RequestError: there is no prompt, it is no text, or the only argument is a model.
     """
     if first is None:
         raise RequestError("run takes [MODEL] PROMPT; the prompt is missing")
     if second is None and is_model(first):
-        raise RequestError(f"{first} is a model; the prompt is missing behind it")
+        raise RequestError(
+            f"{first!r} is taken for the model; the prompt is missing behind it. If it is the "
+            "prompt, put the model before it"
+        )
     model, prompt = (BUNDLED_MODEL, first) if second is None else (first, second)
     if prompt == "-":
+        accept_any_bytes()
         prompt = sys.stdin.read()
     if not prompt.strip():
         raise RequestError("the prompt is empty")
-    return model, prompt
+    return model, check_text(prompt, "the prompt")
 
 
 def is_model(text: str) -> bool:
-    """Whether ``text`` names a checkpoint on disk: a folder with a config, or a GGUF file."""
+    """Whether ``text`` is the bundled model's name, an existing folder or a GGUF file."""
+    if text == BUNDLED_MODEL:
+        return True
+    if not text.strip():  # as a path that is the current folder
+        return False
     path = Path(text)
     try:
-        return (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file())
-    except OSError:  # a prompt may be longer than a file name can be
+        return path.is_dir() or (path.suffix.lower() == ".gguf" and path.is_file())
+    except (OSError, ValueError):  # a prompt may be longer than a file name can be, or hold a NUL
         return False

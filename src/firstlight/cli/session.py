@@ -50,9 +50,15 @@ class OpenModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One invocation of the command line."""
+    """One invocation of the command line.
+
+    Attributes:
+        open_model: how a model is opened.
+        debug: whether an error that nobody foresaw ends the command with its traceback.
+    """
 
     open_model: OpenModel
+    debug: bool = False
 
 
 def open_llm(config: EngineConfig, progress: CaptureProgress | None) -> ChatModel:

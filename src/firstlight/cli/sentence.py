@@ -1,0 +1,20 @@
+"""An error as one line for people."""
+
+from __future__ import annotations
+
+import typer
+
+from firstlight.errors import FirstlightError
+
+# typer exports only this leaf; its base is what all errors of usage share in every typer release.
+_UsageError = typer.BadParameter.__bases__[0]
+
+
+def sentence(error: Exception) -> str:
+    """``error`` as one line; one that nobody foresaw says how to see where it arose."""
+    # An error of usage words its text itself, with the name of the option.
+    text = " ".join(getattr(error, "format_message", error.__str__)().split())
+    if text and isinstance(error, _UsageError | FirstlightError):
+        return text
+    kind = type(error).__name__
+    return f"{kind}: {text} (an error firstlight did not expect; --debug shows where it arose)"
