@@ -252,6 +252,50 @@ def test_a_plane_must_be_a_plane_and_an_index_plane_pads_to_the_sink() -> None:
         _resolve(_declarer(input_planes=[Plane("ids", neutral=1, index=True)]))
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": ""}, "its name must be a string"),
+        ({"name": 3}, "its name must be a string"),
+        ({"name": "use_cache"}, "is an argument of the decoder call already; rename it"),
+        ({"name": "inputs_embeds"}, "is an argument of the decoder call already; rename it"),
+        ({"shape": (4, -1)}, r"has shape \(4, -1\); it must be a tuple of positive ints"),
+        ({"shape": 4}, "has shape 4; it must be a tuple of positive ints"),
+        ({"dtype": "int64"}, "has dtype 'int64'; it must be a firstlight.contract.PlaneDType"),
+        ({"neutral": "0"}, "has neutral = '0'; it must be a number"),
+        ({"dtype": PlaneDType.INT64, "neutral": 0.5}, "has neutral = 0.5, which int64 cannot hold"),
+        ({"dtype": PlaneDType.INT32, "neutral": 2**40}, "which int32 cannot hold"),
+        ({"dtype": PlaneDType.INT64, "neutral": float("inf")}, "has neutral = inf, which int64"),
+    ],
+    ids=str,
+)
+def test_a_plane_of_wrong_fields_is_refused(fields: dict[str, Any], message: str) -> None:
+    declarer = _declarer(input_planes=[Plane(**{"name": "types", **fields})])
+    with pytest.raises(ContractError, match=message):
+        _resolve(declarer)
+
+
+def test_the_largest_and_smallest_integers_may_be_neutral() -> None:
+    planes = [Plane("a", dtype=PlaneDType.INT32, neutral=n) for n in (-(2**31), 2**31 - 1, 3.0)]
+    for plane in planes:
+        assert _resolve(_declarer(input_planes=[plane])).planes == (plane,)
+
+
+def test_planes_that_are_no_list_are_refused() -> None:
+    with pytest.raises(ContractError, match=r"input_planes = Plane\(.* must be a list"):
+        _resolve(_declarer(input_planes=Plane("types")))
+
+
+def test_a_declaration_that_raises_is_a_contract_error() -> None:
+    def raises(self: object) -> int:
+        raise ZeroDivisionError("no heads")
+
+    declarer = _declarer(input_embeds_hidden_size=property(raises))()
+    message = "Model.input_embeds_hidden_size cannot be read: ZeroDivisionError: no heads"
+    with pytest.raises(ContractError, match=message):
+        _resolve(declarer)
+
+
 def test_planes_do_not_widen_the_row() -> None:
     contract = _resolve(_declarer(input_planes=[Plane("per_layer", shape=(4, 256))]))
     assert contract.input_embeds_hidden_size == HIDDEN

@@ -75,6 +75,22 @@ class Plane:
     index: bool = False
 
 
+_INTEGER_BITS = {PlaneDType.INT64: 64, PlaneDType.INT32: 32}
+_CALL_ARGUMENTS = frozenset(
+    {
+        "attention_mask",
+        "cache_position",
+        "firstlight",
+        "input_ids",
+        "inputs_embeds",
+        "past_key_values",
+        "position_ids",
+        "use_cache",
+    }
+)
+"""Of transformers' decoders, which get planes as keyword arguments."""
+
+
 @dataclass(frozen=True, slots=True)
 class InputContract:
     """What one token brings into the decoder body; immutable, resolved once at load."""
@@ -231,6 +247,11 @@ def _declared(declarer: object, attribute: str) -> Any:
         raise ContractError(
             f"{_name(declarer)}.{attribute} cannot be read: {error.__cause__ or error}"
         ) from error
+    # A property of somebody's own may raise anything.
+    except Exception as error:
+        raise ContractError(
+            f"{_name(declarer)}.{attribute} cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _declared_segments(declarer: object) -> tuple[Segment, ...] | None:
@@ -275,12 +296,19 @@ def _pairs(parts: object, who: str) -> list[tuple[str, object]]:
 def _declared_planes(declarers: Sequence[object]) -> tuple[Plane, ...]:
     planes: dict[str, Plane] = {}
     for declarer in declarers:
-        for plane in _declared(declarer, PLANES_ATTRIBUTE) or ():
+        declared = _declared(declarer, PLANES_ATTRIBUTE) or ()
+        if not isinstance(declared, Iterable):
+            raise ContractError(
+                f"{_name(declarer)} declares {PLANES_ATTRIBUTE} = {declared!r}; it must be a list "
+                "of firstlight.contract.Plane"
+            )
+        for plane in declared:
             if not isinstance(plane, Plane):
                 raise ContractError(
                     f"{_name(declarer)} declares {PLANES_ATTRIBUTE} with {plane!r}; "
                     "each entry must be a firstlight.contract.Plane"
                 )
+            _check_plane(plane, _name(declarer))
             if planes.setdefault(plane.name, plane) != plane:
                 raise ContractError(f"the plane {plane.name!r} is declared twice, differently")
             if plane.index and plane.neutral != 0:
@@ -289,6 +317,35 @@ def _declared_planes(declarers: Sequence[object]) -> tuple[Plane, ...]:
                     "index planes pad to the sink, 0"
                 )
     return tuple(planes.values())
+
+
+def _check_plane(plane: Plane, who: str) -> None:
+    """Annotations promise these types, but nobody holds a declaration to them.
+
+    Raises:
+        ContractError: a field of another type, or a neutral value that the dtype cannot hold.
+    """
+    if not isinstance(plane.name, str) or not plane.name:
+        raise ContractError(f"{who} declares a plane {plane.name!r}; its name must be a string")
+    problem = None
+    if plane.name in _CALL_ARGUMENTS:
+        problem = "is an argument of the decoder call already; rename it"
+    elif not isinstance(plane.shape, tuple) or not all(
+        isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in plane.shape
+    ):
+        problem = f"has shape {plane.shape!r}; it must be a tuple of positive ints"
+    elif not isinstance(plane.dtype, PlaneDType):
+        problem = f"has dtype {plane.dtype!r}; it must be a firstlight.contract.PlaneDType"
+    elif not isinstance(plane.neutral, int | float):
+        problem = f"has neutral = {plane.neutral!r}; it must be a number"
+    elif plane.dtype in _INTEGER_BITS and not _fits(plane.neutral, _INTEGER_BITS[plane.dtype]):
+        problem = f"has neutral = {plane.neutral!r}, which {plane.dtype.value} cannot hold"
+    if problem:
+        raise ContractError(f"the plane {plane.name!r} of {who} {problem}")
+
+
+def _fits(value: float, bits: int) -> bool:
+    return value == value // 1 and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
 
 
 def _declared_stream(declarers: Sequence[object]) -> int | None:

@@ -69,7 +69,8 @@ def test_scores_that_the_model_changes_and_the_adapter_does_not_are_refused(
 
 class Scaled(Adapter):
     def logits(self, hidden: Tensor) -> Tensor:
-        return super().logits(hidden) / self.config.logits_scaling
+        scores: Tensor = super().logits(hidden) / self.config.logits_scaling
+        return scores
 
 
 def test_an_adapter_that_scales_as_the_model_does_is_served() -> None:

@@ -185,3 +185,20 @@ def test_media_rows_have_the_weights_dtype(family: str, tiny_checkpoint: TinyChe
     (rows,) = loaded.adapter.media_rows([artifact_of(loaded, SMALL)])
     assert rows.dtype == torch.bfloat16
     assert rows.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (16, 16)], ids=str)
+def test_a_picture_of_one_row_is_encoded_like_any_other(
+    size: tuple[int, int], tiny_checkpoint: TinyCheckpoint
+) -> None:
+    loaded = load(tiny_checkpoint("mistral3"))
+    model = loaded.adapter.model.model
+    artifact = artifact_of(loaded, picture(*size))
+    pixels, sizes = (artifact.tensors[name] for name in ("pixel_values", "image_sizes"))
+    with torch.no_grad():
+        (rows,) = loaded.adapter.media_rows([artifact])
+        tower = model.vision_tower(pixels, image_sizes=sizes, output_hidden_states=True)
+        layer = tower.hidden_states[model.config.vision_feature_layer]
+        expected = model.multi_modal_projector(layer.squeeze(0), sizes)
+    assert rows.shape[0] == 1
+    torch.testing.assert_close(rows, expected)

@@ -218,7 +218,7 @@ def test_a_plane_reaches_the_decoder_by_its_name(toy: Toy) -> None:
     ("name", "dtype", "message"),
     [
         ("kind", torch.int64, r"gives 'kind', which is not declared.*input_planes has types"),
-        ("types", torch.bool, r"gives 'types' as \(1,\) torch.bool for 1 token; declared are"),
+        ("types", torch.bool, r"gives 'types' as \(2,\) torch.bool for 2 tokens; declared are"),
     ],
 )
 def test_planes_that_nothing_declares_or_of_another_type_are_refused(
@@ -232,6 +232,36 @@ def test_planes_that_nothing_declares_or_of_another_type_are_refused(
 
     with pytest.raises(ProbeError, match=message):
         toy(adapter=Typed)
+
+
+class ShortText(ToyAdapter):
+    def text_rows(self, ids: Tensor) -> Tensor:
+        return super().text_rows(ids)[1:]
+
+
+class FailingText(ToyAdapter):
+    def text_rows(self, ids: Tensor) -> Tensor:
+        raise TypeError("no ids")
+
+
+class FailingPlanes(ToyAdapter):
+    def planes(self, ids: Tensor) -> Mapping[str, Tensor]:
+        raise KeyError("types")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "message"),
+    [
+        (ShortText, "ShortText.text_rows gives 1 rows for 2 tokens"),
+        (FailingText, "FailingText.text_rows fails on 2 token ids: TypeError: no ids"),
+        (FailingPlanes, "FailingPlanes.planes fails on 2 token ids: KeyError: 'types'"),
+    ],
+)
+def test_text_rows_and_planes_that_do_not_suit_the_ids_are_refused(
+    adapter: type[ToyAdapter], message: str, toy: Toy
+) -> None:
+    with pytest.raises(ProbeError, match=message):
+        toy(adapter=adapter)
 
 
 def test_neutral_planes_have_the_declared_dtype_and_value(toy: Toy) -> None:

@@ -148,7 +148,7 @@ def probe_artifact(adapter: Adapter, processor: Any) -> Artifact:
 
 
 def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
-    """Write one text row, its planes and the rows of ``artifacts``; compare with the contract.
+    """Write two text rows, their planes and the rows of ``artifacts``; compare with the contract.
 
     Text rows may be as wide as the whole row or as its first segment.
 
@@ -157,12 +157,30 @@ def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
     """
     contract, who = adapter.contract, adapter.architecture
     with torch.no_grad():
-        ids = torch.zeros(1, dtype=torch.int64, device=adapter.device)
-        text = adapter.text_rows(ids)
+        ids = torch.zeros(2, dtype=torch.int64, device=adapter.device)
+        text, planes = _written(adapter, ids)
         _check_rows(contract, text, who=who, kind="text rows", first_segment=True)
-        _check_planes(adapter, adapter.planes(ids), rows=1)
+        if len(text) != len(ids):
+            raise ProbeError(
+                f"{type(adapter).__name__}.text_rows gives {len(text)} rows for {len(ids)} tokens"
+            )
+        _check_planes(adapter, planes, rows=len(ids))
         for rows in _probe_media(adapter, artifacts):
             _check_rows(contract, rows, who=who, kind="media rows", first_segment=False)
+
+
+def _written(adapter: Adapter, ids: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Text rows and planes, as the adapter gives them."""
+    name = "text_rows"
+    try:
+        rows = adapter.text_rows(ids)
+        name = "planes"  # what fails from here on
+        return rows, adapter.planes(ids)
+    except TOWER_ERRORS as error:
+        raise ProbeError(
+            f"{type(adapter).__name__}.{name} fails on {len(ids)} token ids: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_planes(adapter: Adapter, written: Mapping[str, Tensor], rows: int) -> None:
@@ -180,7 +198,7 @@ def _check_planes(adapter: Adapter, written: Mapping[str, Tensor], rows: int) ->
         if (value.dtype, tuple(value.shape)) != (dtype, shape):
             raise ProbeError(
                 f"{who}.planes gives {name!r} as {tuple(value.shape)} {value.dtype} for {rows} "
-                f"token; declared are {shape} {dtype}"
+                f"tokens; declared are {shape} {dtype}"
             )
 
 

@@ -48,9 +48,14 @@ class PixtralAdapter(MediaAdapter):
         return [*line, line_end] * (lines - 1) + [*line, end]
 
     def encode_one(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """One image at its own size."""
-        features = self._features(
-            pixel_values=tensors["pixel_values"], image_sizes=tensors["image_sizes"]
-        )
+        """One image at its own size.
+
+        transformers squeezes the axis of images away before it splits the rows, and with it that
+        of the rows where there is only one. Such an image goes in twice; no image sees another.
+        """
+        pixels, sizes = tensors["pixel_values"], tensors["image_sizes"]
+        if self.image_rows(tensors) == 1:
+            pixels, sizes = pixels.repeat(2, 1, 1, 1), sizes.reshape(1, 2).repeat(2, 1)
+        features = self._features(pixel_values=pixels, image_sizes=sizes)
         rows: Tensor = features.pooler_output[0]
         return rows
