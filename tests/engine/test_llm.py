@@ -164,6 +164,13 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(llm: LLM) -> N
         llm.chat(user("word " * limit), GREEDY)
 
 
+def test_a_context_that_the_pool_limits_says_so(tiny_checkpoint: TinyCheckpoint) -> None:
+    small = tiny_llm(tiny_checkpoint("llama"), eager=True, kv_pages=8)
+    message = r"with max_context = 28 \(kv_pages = 8 limits it\) it may have at most 27"
+    with pytest.raises(RequestError, match=message):
+        small.chat(user("word " * 28), GREEDY)
+
+
 def test_max_tokens_none_goes_on_to_the_end_of_the_context(
     tiny_checkpoint: TinyCheckpoint,
 ) -> None:

@@ -36,4 +36,35 @@ def test_a_context_beyond_the_byte_limit_is_refused_with_both_numbers() -> None:
 
 
 def test_pages_that_were_asked_for_are_kept() -> None:
-    assert plan(kv_pages=8) == MemoryPlan(n_pages=8, page_size=4, max_context=28)
+    assert plan(kv_pages=8) == MemoryPlan(8, page_size=4, max_context=28, limit="kv_pages = 8")
+
+
+def test_the_setting_that_limits_the_context_is_named() -> None:
+    assert plan().limit == plan(kv_pages=26).limit == ""
+    assert plan(max_context=50).limit == "max_context = 50"
+    assert plan(kv_pages=25).limit == "kv_pages = 25"
+    assert plan(kv_bytes=20_000).limit == "kv_bytes = 20000"
+
+
+def test_a_byte_limit_below_two_pages_is_refused_with_what_they_take() -> None:
+    two = 2 * 4 * 384
+    assert plan(kv_bytes=two).n_pages == 2
+    message = f"kv_bytes = {two - 1} is too little; two pages .* of 4 tokens take {two} bytes"
+    with pytest.raises(ConfigError, match=message):
+        plan(kv_bytes=two - 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "who"),
+    [
+        ({"page_size": 1, "kv_pages": 2}, "kv_pages = 2"),
+        ({"page_size": 1, "kv_bytes": 2 * 384}, "kv_bytes = 768"),
+        ({"model_context": 1}, "the model"),
+    ],
+    ids=str,
+)
+def test_a_context_without_room_for_an_answer_is_refused(
+    settings: dict[str, int], who: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{who} gives a context of 1 token; .* at least 2"):
+        plan(**settings)

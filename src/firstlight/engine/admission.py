@@ -37,16 +37,24 @@ class Admission:
 
     Args:
         max_context: tokens of prompt and answer together that a request may have.
+        limit: the setting that keeps them below what the model was made for; empty if none does.
         seed: base of the seeds of requests that bring none; each gets its own.
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, model: LoadedModel, *, max_context: int, seed: int, clock: Callable[[], float]
+        self,
+        model: LoadedModel,
+        *,
+        max_context: int,
+        limit: str = "",
+        seed: int,
+        clock: Callable[[], float],
     ) -> None:
         self._model = model
         self._prompts = PromptBuilder(model.tokenizer, model.chat_template, model.adapter)
         self._max_context = max_context
+        self._limit = limit
         self._clock = clock
         self._seeds = torch.Generator().manual_seed(seed)
 
@@ -95,9 +103,11 @@ class Admission:
         if n == 0:
             raise RequestError("the prompt is empty; it must hold at least one token")
         if n >= self._max_context:
+            given = f"max_context = {self._max_context}"
+            because = f" ({self._limit} limits it)" if self._limit not in ("", given) else ""
             raise RequestError(
-                f"the prompt has {n} tokens; with max_context = {self._max_context} it may have "
-                f"at most {self._max_context - 1}"
+                f"the prompt has {n} tokens; with {given}{because} it may have at most "
+                f"{self._max_context - 1}"
             )
         room = self._max_context - n
         model = self._model

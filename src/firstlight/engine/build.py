@@ -112,7 +112,6 @@ def build(
     check_captured(config, runners)
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
     give_back_free_memory()
-    context = ground.memory.max_context
     return Parts(
         config=config,
         model=model,
@@ -121,7 +120,13 @@ def build(
         pages=ground.pages,
         runners=runners,
         captures=captures,
-        admission=Admission(model, max_context=context, seed=config.seed, clock=clock),
+        admission=Admission(
+            model,
+            max_context=ground.memory.max_context,
+            limit=ground.memory.limit,
+            seed=config.seed,
+            clock=clock,
+        ),
         engine=_engine(ground, runners, limits, sanitized=config.sanitize, clock=clock),
         fused=ground.fused,
         costs=builder.costs,

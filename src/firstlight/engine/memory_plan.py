@@ -14,11 +14,17 @@ from firstlight.memory import KVPool, LayerShape
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Pages of the pool, the sink included, and the longest context that a request may reach."""
+    """Pages of the pool, the sink included, and the longest context that a request may reach.
+
+    Attributes:
+        limit: the setting, and its value, that keeps the context below the model's; empty if
+            none does.
+    """
 
     n_pages: int
     page_size: int
     max_context: int
+    limit: str = ""
 
     @property
     def max_pages(self) -> int:
@@ -34,27 +40,44 @@ def plan_memory(
     Without ``max_context`` a context is as long as the model allows and the pool can hold.
 
     Raises:
-        ConfigError: a context that is asked for does not fit the model or the pool; both numbers
-            are named.
+        ConfigError: a context that is asked for does not fit the model or the pool, with both
+            numbers; or there is no room for a prompt of one token and its answer.
     """
     asked = config.max_context
     if asked is not None and asked > model_context:
         raise ConfigError(
             f"max_context = {asked}; the model was made for at most {model_context} tokens"
         )
-    size = config.page_size
-    per_page = KVPool.bytes_per_page(layers, size, dtype)
     context = asked or model_context
-    if config.kv_pages is not None:
-        n_pages = config.kv_pages
-    else:
-        wanted = config.max_num_seqs * -(-context // size) + 1
-        n_pages = max(min(wanted, config.kv_bytes // per_page), 2)
-    room = (n_pages - 1) * size
+    n_pages, limit = _pages(config, KVPool.bytes_per_page(layers, config.page_size, dtype), context)
+    room = (n_pages - 1) * config.page_size
     if asked is not None and asked > room:
-        limit = "kv_pages" if config.kv_pages is not None else "kv_bytes"
         raise ConfigError(
-            f"max_context = {asked} does not fit the {room} tokens that "
-            f"{limit} = {getattr(config, limit)} gives room for"
+            f"max_context = {asked} does not fit the {room} tokens that {limit} gives room for"
         )
-    return MemoryPlan(n_pages, size, min(context, room))
+    if room >= context:
+        limit = "" if asked is None else f"max_context = {asked}"
+    if min(context, room) < 2:
+        raise ConfigError(
+            f"{limit or 'the model'} gives a context of {min(context, room)} token; a prompt and "
+            "its answer need at least 2"
+        )
+    return MemoryPlan(n_pages, config.page_size, min(context, room), limit)
+
+
+def _pages(config: EngineConfig, per_page: int, context: int) -> tuple[int, str]:
+    """Pages of the pool, and the setting that holds their number down.
+
+    Raises:
+        ConfigError: ``kv_bytes`` has no room for the sink and one page.
+    """
+    if config.kv_pages is not None:
+        return config.kv_pages, f"kv_pages = {config.kv_pages}"
+    affordable = config.kv_bytes // per_page
+    if affordable < 2:
+        raise ConfigError(
+            f"kv_bytes = {config.kv_bytes} is too little; two pages (one is the sink) of "
+            f"{config.page_size} tokens take {2 * per_page} bytes"
+        )
+    wanted = config.max_num_seqs * -(-context // config.page_size) + 1
+    return min(wanted, affordable), f"kv_bytes = {config.kv_bytes}"
