@@ -18,7 +18,9 @@ from tests.engine.engines import tiny_llm
 
 @pytest.fixture(scope="module")
 def llm(tiny_checkpoint: TinyCheckpoint) -> LLM:
-    return tiny_llm(tiny_checkpoint("qwen3_vl"), prefill_buckets=(16, 64, 256))
+    return tiny_llm(
+        tiny_checkpoint("qwen3_vl"), prefill_buckets=(16, 64, 256), padding_cost="measured"
+    )
 
 
 @pytest.fixture(scope="module")
