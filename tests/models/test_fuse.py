@@ -143,3 +143,15 @@ def test_a_stack_added_after_the_last_layer_keeps_that_layer_whole(
     assert not report.one_row_per_request
     assert decoder.layers[-1] is last
     assert any("the last one" in name for name in report.left)
+
+
+def test_the_head_is_packed_and_the_embedding_stays(tiny_checkpoint: TinyCheckpoint) -> None:
+    model = loaded(tiny_checkpoint, "qwen3_vl")
+    adapter = model.adapter
+    hidden = torch.randn(6, adapter.hidden_size)
+    with torch.no_grad():
+        logits, rows = adapter.logits(hidden), adapter.text_rows(torch.tensor([3]))
+        report = fuse_model(adapter)
+        torch.testing.assert_close(adapter.logits(hidden), logits)
+        assert torch.equal(adapter.text_rows(torch.tensor([3])), rows)
+    assert report.swapped["LM head"] == 1

@@ -82,3 +82,10 @@ def _joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
         for layer in layers
     ]
     return torch.cat(parts)
+
+
+def has_faster_layout(layer: nn.Linear) -> bool:
+    """Whether :class:`PackedLinear` would multiply with another layout than ``layer`` does."""
+    weight = layer.weight
+    small = weight.dtype is torch.float32 and weight.numel() <= _BOTH_LAYOUTS
+    return can_pack(weight) or (small and _onednn(weight))

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
 from firstlight.models.adapter import Adapter
 from firstlight.models.fuse.decoder import fuse_decoder
+from firstlight.models.fuse.linear import PackedLinear, has_faster_layout
 from firstlight.models.fuse.patches import fuse_patches
 from firstlight.models.fuse.report import FuseReport
 from firstlight.models.fuse.tail import fuse_tail
 
+# A head tied to the embedding is needed twice once it is packed: up to 64 MiB in bfloat16.
+_TIED_HEAD = 1 << 25
+
 
 def fuse_model(adapter: Adapter) -> FuseReport:
-    """Swap in place what has a faster equal, in the decoder and in the towers."""
+    """Swap in place what has a faster equal, in the decoder, its LM head and the towers."""
     report = FuseReport()
     report.one_row_per_request = fuse_tail(adapter, report)
     fuse_decoder(adapter.decoder, adapter.position_rank, report)
+    _pack_head(adapter, report)
     fuse_patches(adapter.model, report)
     return report
+
+
+@torch.no_grad()
+def _pack_head(adapter: Adapter, report: FuseReport) -> None:
+    head = adapter.model.get_output_embeddings()
+    if type(head) is not nn.Linear or not has_faster_layout(head):
+        return
+    tied = head.weight is adapter.model.get_input_embeddings().weight
+    if tied and head.weight.numel() > _TIED_HEAD:
+        report.left["LM head"] = f"it shares {head.weight.numel()} weights with the embedding"
+        return
+    adapter.model.set_output_embeddings(PackedLinear([head]))
+    report.count("LM head")
