@@ -244,6 +244,26 @@ class FailingText(ToyAdapter):
         raise TypeError("no ids")
 
 
+class NoText(ToyAdapter):
+    def text_rows(self, ids: Tensor) -> Any:
+        return None
+
+
+class MistypedText(ToyAdapter):
+    def text_rows(self, ids: Tensor) -> Any:
+        return self.model.no_such(ids)
+
+
+class NoPlanes(ToyAdapter):
+    def planes(self, ids: Tensor) -> Any:
+        return [ids]
+
+
+class NoLogits(ToyAdapter):
+    def logits(self, hidden: Tensor) -> Any:
+        return None
+
+
 class FailingPlanes(ToyAdapter):
     def planes(self, ids: Tensor) -> Mapping[str, Tensor]:
         raise KeyError("types")
@@ -254,6 +274,10 @@ class FailingPlanes(ToyAdapter):
     [
         (ShortText, "ShortText.text_rows gives 1 rows for 2 tokens"),
         (FailingText, "FailingText.text_rows fails on 2 token ids: TypeError: no ids"),
+        (NoText, "NoText.text_rows gives a NoneType, not a tensor"),
+        (NoPlanes, "NoPlanes.planes gives a list, not a mapping"),
+        (MistypedText, "MistypedText.text_rows fails on 2 token ids: AttributeError: .*no_such"),
+        (NoLogits, "NoLogits.logits gives a NoneType, not a tensor"),
         (FailingPlanes, "FailingPlanes.planes fails on 2 token ids: KeyError: 'types'"),
     ],
 )

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from firstlight.errors import ModelLoadError
+from firstlight.models.adapters.qwen_vl import Qwen2VLAdapter
 from firstlight.models.gguf import converted_folder
-from firstlight.models.loading import load_model
+from firstlight.models.loading import load_model, prepare_adapter
 from tests.conftest import TinyCheckpoint
 
 Copy = Callable[[str], Path]
@@ -150,6 +151,25 @@ def test_an_image_token_without_an_embedding_is_refused(
     folder = copy("qwen2_vl")
     edit(folder / "config.json", image_token_id=token)
     assert reason in failure(folder)
+
+
+def test_an_image_token_that_the_tokenizer_lacks_is_refused(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    loaded = load_model(tiny_checkpoint("qwen2_vl"), dtype="float32")
+    model = loaded.adapter.model
+    model.config.get_text_config().vocab_size += 1
+    model.config.image_token_id = token = loaded.adapter.vocab_size - 1
+    assert token >= len(loaded.tokenizer)
+    with pytest.raises(ModelLoadError, match=f"is {token}, which its tokenizer lacks"):
+        prepare_adapter(model, loaded.tokenizer, Qwen2VLAdapter)
+
+
+def test_a_model_with_pictures_needs_an_image_token(copy: Copy) -> None:
+    folder = copy("qwen2_vl")
+    edit(folder / "config.json", image_token_id=None)
+    with pytest.raises(ModelLoadError):
+        load_model(folder, dtype="float32")
 
 
 def test_four_bytes_are_no_gguf_file(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from firstlight.errors import ModelLoadError, ProbeError
-from firstlight.models.adapter import TOWER_ERRORS, Adapter
+from firstlight.models.adapter import Adapter
+from firstlight.models.probe import PROBE_ERRORS, check_tensor
 
 _SIZES = (1.0, 10.0, 100.0)
 """Sizes of the hidden states: a cap shows on large scores only."""
@@ -63,11 +64,12 @@ def _logits(adapter: Adapter, hidden: Tensor) -> Tensor:
     try:
         with torch.no_grad():
             ours = adapter.logits(hidden)
-    except TOWER_ERRORS as error:
+    except PROBE_ERRORS as error:
         raise ProbeError(
             f"{who}.logits fails on {tuple(hidden.shape)} hidden states: "
             f"{type(error).__name__}: {error}"
         ) from error
+    check_tensor(ours, f"{who}.logits gives")
     if tuple(ours.shape) != expected:
         raise ProbeError(
             f"{who}.logits gives {tuple(ours.shape)} for {tuple(hidden.shape)} hidden states; "

@@ -238,7 +238,8 @@ def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any |
             local_files_only=True,
             trust_remote_code=remote,
         )
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+    # As for the tokenizer: what a damaged file raises is up to its parser.
+    except Exception as error:
         raise ModelLoadError(
             f"{folder} has no usable image processor: {first_line(error)}"
         ) from error

@@ -21,6 +21,9 @@ from firstlight.errors import ModelLoadError, ProbeError
 from firstlight.media import ImageProcessor, decode_image
 from firstlight.models.adapter import TOWER_ERRORS, Adapter, Artifact
 
+PROBE_ERRORS = (*TOWER_ERRORS, AttributeError, ArithmeticError, AssertionError)
+"""What an adapter's own code may raise besides, by a slip that every call will show."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerFacts:
@@ -83,11 +86,12 @@ def probe_layers(adapter: Adapter, *, tokens: int = 2) -> tuple[LayerFacts, ...]
     try:
         with torch.no_grad():
             hidden = adapter.body()(neutral_rows(adapter, tokens, recorder))
-    except TOWER_ERRORS as error:
+    except PROBE_ERRORS as error:
         raise ModelLoadError(
             f"the body of {adapter.architecture} fails on {tokens} rows of "
             f"{contract.input_embeds_hidden_size} columns: {type(error).__name__}: {error}"
         ) from error
+    check_tensor(hidden, f"the body of {adapter.architecture} returns")
     expected = (tokens, contract.hidden_size)
     if tuple(hidden.shape) != expected:
         raise ProbeError(
@@ -175,12 +179,32 @@ def _written(adapter: Adapter, ids: Tensor) -> tuple[Tensor, Mapping[str, Tensor
     try:
         rows = adapter.text_rows(ids)
         name = "planes"  # what fails from here on
-        return rows, adapter.planes(ids)
-    except TOWER_ERRORS as error:
+        planes = adapter.planes(ids)
+    except PROBE_ERRORS as error:
         raise ProbeError(
             f"{type(adapter).__name__}.{name} fails on {len(ids)} token ids: "
             f"{type(error).__name__}: {error}"
         ) from error
+    who = type(adapter).__name__
+    check_tensor(rows, f"{who}.text_rows gives")
+    if not isinstance(planes, Mapping):
+        raise ProbeError(f"{who}.planes gives a {type(planes).__name__}, not a mapping")
+    for plane, values in planes.items():
+        check_tensor(values, f"{who}.planes gives for {plane!r}")
+    return rows, planes
+
+
+def check_tensor(value: object, what: str) -> None:
+    """Adapters are checked by nobody's type checker but their author's.
+
+    Args:
+        what: the beginning of the sentence, e.g. ``MyAdapter.logits gives``.
+
+    Raises:
+        ProbeError: ``value`` is no tensor.
+    """
+    if not isinstance(value, Tensor):
+        raise ProbeError(f"{what} a {type(value).__name__}, not a tensor")
 
 
 def _check_planes(adapter: Adapter, written: Mapping[str, Tensor], rows: int) -> None:
@@ -207,7 +231,7 @@ def _probe_media(adapter: Adapter, artifacts: Sequence[Artifact]) -> list[Tensor
         return []
     try:
         return adapter.encode(artifacts)
-    except TOWER_ERRORS as error:
+    except PROBE_ERRORS as error:
         raise ModelLoadError(
             f"the image tower of {adapter.architecture} does not take what the checkpoint's image "
             f"processor makes: {error}"
