@@ -50,11 +50,11 @@ def familiar() -> list[Example]:
         ("purple", "triangle", "bottom"),
     )
     four = Scene(*size, (240, 244, 255), tuple(_item(size, *name, 24) for name in names), None)
-    word = Scene(192, 128, (255, 250, 235), (), _label("HELLO", "purple", 32, 64))
+    word = Scene(192, 128, (255, 250, 235), (), _label("HELLO", "purple", 48, 48))
     number = Scene(160, 128, WHITE, (), _label("385", "black", 48, 80))
     size = (160, 192)
     pair = (_item(size, "pink", "cross", "left", 22), _item(size, "blue", "circle", "right", 20))
-    both = Scene(*size, (236, 250, 236), pair, _label("SHOP", "red", 32, 176))
+    both = Scene(*size, (236, 250, 236), pair, _label("SHOP", "red", 48, 176))
     return [
         Example("one.png", draw(one), "What is in this picture?", "a red circle", True),
         Example("four.png", draw(four), "How many shapes are there?", "4", True),

@@ -168,9 +168,9 @@ def _random_items(
         row = 0 if label.y < size[1] / 2 else 2
         cells = [cell for cell in cells if cell // 3 != row]
     most = MAX_ITEMS if label is None else 3
-    count = rng.choices(range(1, most + 1), (2, 3, 3, 3, 3)[:most])[0]
+    count = rng.choices(range(1, most + 1), (5, 3, 3, 3, 3)[:most])[0]
     colours, shapes = tuple(COLOURS), tuple(SHAPES)
-    if count == 1 and label is None and rng.random() < 0.6:
+    if count == 1 and label is None and rng.random() < 0.75:
         return (_large_item(rng, size, rng.choice(shapes), rng.choice(colours)),)
     if rng.random() < 0.35:
         names = list(zip(rng.sample(shapes, count), rng.sample(colours, count), strict=True))
