@@ -116,8 +116,8 @@ def play(llm: LLM, arrivals: Sequence[tuple[int, Request]], after: Callable[[], 
         plan = scheduler.next_batch()
         if plan is None and not waiting:
             return
-        for _ in engine._run_plan(plan) if plan is not None else ():
-            pass
+        if plan is not None:
+            engine._run_plan(plan)
         after()
 
 
