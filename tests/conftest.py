@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from tools.tiny_checkpoints import build_checkpoint
 
 pytest_plugins = ["firstlight.testing"]
+
+# How long an example takes says more of the machine's load than of the code.
+settings.register_profile("firstlight", deadline=None)
+settings.load_profile("firstlight")
 
 TinyCheckpoint = Callable[[str], Path]
 
