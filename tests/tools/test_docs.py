@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.docs.markdown import table
 from tools.docs.pages import broken_links, parts_used, regenerate
-from tools.docs.parts import PARTS, commands, sampling, settings, table
+from tools.docs.parts import PARTS, commands, sampling, settings
 
 PAGE = "before\n<!-- generated: x -->\nold\n<!-- end generated -->\nafter\n"
 

@@ -13,6 +13,7 @@ import typer
 from tools.docs import faults
 from tools.docs.api import reference
 from tools.docs.markdown import table
+from tools.docs.pages import ROOT
 
 from firstlight import errors
 from firstlight.cli.main import build_app
@@ -80,6 +81,24 @@ def findings() -> str:
     return table(("kind", "meaning"), ((f"`{k.value}`", k.meaning) for k in FindingKind))
 
 
+def demo_pictures() -> str:
+    """The shipped pictures with the right answers and the bundled model's."""
+    from firstlight.demo import pictures
+
+    rows = [
+        (
+            f"![{p.path.stem}](../{p.path.relative_to(ROOT)})",
+            p.question,
+            p.expected,
+            p.actual if p.actual == p.expected else f"**{p.actual}**",
+            "yes" if p.in_distribution else "no",
+        )
+        for p in pictures()
+    ]
+    header = ("picture", "question", "right answer", "the model's answer", "like its training")
+    return table(header, rows)
+
+
 def sampling() -> str:
     """Every field of the sampling parameters, described by the class's own docstring."""
     attributes = inspect.cleandoc(SamplingParams.__doc__ or "").partition("Attributes:\n")[2]
@@ -127,6 +146,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "api-sanitizer": partial(reference, "firstlight.graphs.sanitizer"),
     "architectures": architectures,
     "commands": commands,
+    "demo-pictures": demo_pictures,
     "errors": error_tree,
     "faults": faults.caught,
     "faults-impossible": faults.impossible,
