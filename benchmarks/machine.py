@@ -17,7 +17,7 @@ def about() -> dict[str, str | int]:
     """Machine, threads, versions, commit (marked if files were changed) and date."""
     return {
         "cpu": _cpu(),
-        "cores": torch.get_num_threads(),
+        "threads": torch.get_num_threads(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "amx": str(torch.cpu._is_amx_tile_supported()),
         "python": platform.python_version(),

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from tools.docs import faults
 from tools.docs.api import reference
+from tools.docs.figures import figures
 from tools.docs.markdown import table
 from tools.docs.pages import ROOT
 
@@ -148,6 +149,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "demo-pictures": demo_pictures,
     "errors": error_tree,
+    "figures": figures,
     "faults": faults.caught,
     "faults-impossible": faults.impossible,
     "faults-tally": faults.tally,
