@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.config import EngineConfig, cache_dir_from
+from firstlight.config import EngineConfig, cache_dir_from, wait_passively
 from firstlight.errors import ConfigError
 from firstlight.graphs.bucket import parse_ladder
 
@@ -186,3 +186,11 @@ def test_a_bucket_file_that_holds_something_else_is_refused(
 def test_a_bucket_file_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match=r"plans/none\.json cannot be read"):
         EngineConfig(prefill_buckets="plans/none.json")  # type: ignore[arg-type]
+
+
+def test_openmp_waits_passively_unless_the_user_says_otherwise() -> None:
+    mine: dict[str, str] = {"OMP_WAIT_POLICY": "ACTIVE"}
+    unset: dict[str, str] = {}
+    wait_passively(mine)
+    wait_passively(unset)
+    assert (mine, unset) == ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"})
