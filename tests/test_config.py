@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.config import EngineConfig, cache_dir_from, wait_passively
+from firstlight.config import EngineConfig, cache_dir_from, wait_briefly
 from firstlight.errors import ConfigError
 from firstlight.graphs.bucket import parse_ladder
 
@@ -188,9 +188,11 @@ def test_a_bucket_file_that_is_not_there_is_named() -> None:
         EngineConfig(prefill_buckets="plans/none.json")  # type: ignore[arg-type]
 
 
-def test_openmp_waits_passively_unless_the_user_says_otherwise() -> None:
-    mine: dict[str, str] = {"OMP_WAIT_POLICY": "ACTIVE"}
+def test_openmp_spins_briefly_unless_the_user_says_otherwise() -> None:
+    for mine in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}):
+        said = dict(mine)
+        wait_briefly(said)
+        assert said == mine
     unset: dict[str, str] = {}
-    wait_passively(mine)
-    wait_passively(unset)
-    assert (mine, unset) == ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"})
+    wait_briefly(unset)
+    assert unset == {"GOMP_SPINCOUNT": "5000"}

@@ -16,7 +16,7 @@ from firstlight.cli.run import run
 from firstlight.cli.sentence import sentence
 from firstlight.cli.session import OpenModel, Session, open_llm
 from firstlight.cli.verify import verify
-from firstlight.config import wait_passively
+from firstlight.config import wait_briefly
 
 
 def _print_version(shown: bool) -> None:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None, *, open_model: OpenModel = open_llm)
         argv: arguments without the program's name; None is the process's own.
         open_model: how a model is opened; tests give another one.
     """
-    wait_passively()
+    wait_briefly()
     command = typer.main.get_command(build_app())
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
     session = Session(open_model, debug)
