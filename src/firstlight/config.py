@@ -138,9 +138,8 @@ def wait_briefly(environ: MutableMapping[str, str] | None = None) -> None:
     """Let OpenMP's threads spin for a moment and then sleep, unless the user has said otherwise.
 
     Only before torch is loaded: its OpenMP reads this once. Spinning on keeps a core from whatever
-    else runs, and sleeping at once costs a wake-up an operation: beside a busy process captures
-    took 6.5 s like this and 15 s with six times the spins; alone, bfloat16 decode took 2.3 ms a
-    step and 4.0 ms without any.
+    else runs, so that a start beside a busy process takes many times as long; sleeping at once
+    costs a wake-up for each of a decode step's many short operations.
     """
     environ = os.environ if environ is None else environ
     if "OMP_WAIT_POLICY" not in environ:
