@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from firstlight.contract import Plane, PlaneDType, resolve_contract
+from firstlight.contract import MaskKind, Plane, PlaneDType, resolve_contract
 from firstlight.core.reason import Phase
-from firstlight.errors import ContractError
+from firstlight.errors import ContractError, SlotError
 from firstlight.graphs import (
     Arena,
     Extent,
     Meaning,
     Padding,
     SlotRegistry,
+    attention_names,
+    attention_slots,
     body_inputs,
     body_slots,
     live_boundary,
@@ -160,3 +162,52 @@ def test_padded_rows_write_to_the_sink() -> None:
     rig.fill(rig.rows(5))
     assert rig.registry.buffer("write_locations")[:8].tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
     assert all(layer.keys[6:].eq(0).all() for layer in rig.decoder.stack)
+
+
+def test_every_side_has_slots_of_its_own_under_its_suffix() -> None:
+    contract = resolve_contract([], 8)
+    specs = body_slots(contract, torch.float32, max_pages=6, sides=("", ".window_512"))
+    assert [s.name for s in specs if s.name.endswith(".window_512")] == [
+        "write_locations.window_512",
+        "page_table.window_512",
+        "attention_rows.window_512",
+    ]
+    assert {"write_locations", "page_table", "attention_rows"} <= {s.name for s in specs}
+
+
+def test_the_sides_of_a_registry_are_listed_by_their_triples() -> None:
+    for sides in (("",), (".window_8",), ("", ".window_8", ".window_512")):
+        names = [spec.name for spec in attention_slots(6, sides)]
+        assert [side.suffix for side in attention_names(names)] == list(sides)
+        assert [name for side in attention_names(names) for name in side.all] == names
+
+
+def test_slots_that_only_look_like_a_side_are_none() -> None:
+    names = ["write_locations", "page_table", "write_locations_of_mine", "attention_rows.other"]
+    assert attention_names(names) == ()
+
+
+@pytest.mark.parametrize("sides", [("", ""), ("window_8",)])
+def test_sides_without_names_of_their_own_are_refused(sides: tuple[str, ...]) -> None:
+    with pytest.raises(SlotError, match="different suffixes"):
+        attention_slots(6, sides)
+
+
+def test_only_a_prefix_lm_has_block_bounds_and_they_pad_to_the_empty_range() -> None:
+    causal = body_slots(resolve_contract([], 8), torch.float32, max_pages=6)
+    contract = resolve_contract([], 8, mask=MaskKind.PREFIX_LM)
+    specs = {s.name: s for s in body_slots(contract, torch.float32, max_pages=6)}
+    assert "block_bounds" not in {s.name for s in causal}
+    bounds = specs["block_bounds"]
+    assert (bounds.sizes(Extent(10, 4)), bounds.dtype) == ((10, 2), torch.int64)
+    assert (bounds.meaning, bounds.padding, bounds.neutral) == (Meaning.INDEX, Padding.ZERO, 0)
+    assert bounds.required
+
+
+@pytest.mark.parametrize("name", ["block_bounds", "page_table.window_512"])
+def test_a_plane_may_not_take_the_name_of_a_slot_of_any_side(name: str) -> None:
+    class Clash:
+        input_planes = (Plane(name),)
+
+    with pytest.raises(ContractError, match="rename"):
+        body_slots(resolve_contract([Clash], 8), torch.float32, max_pages=1)

@@ -35,6 +35,8 @@ from firstlight.graphs.runner import (
 )
 from firstlight.graphs.slot import Axis, Dim, Extent, Meaning, Padding, SlotInfo, SlotSpec
 from firstlight.graphs.slots import (
+    AttentionNames,
+    attention_names,
     attention_slots,
     body_inputs,
     body_slots,
@@ -48,6 +50,7 @@ from firstlight.graphs.waste import Waste, expected_waste
 
 __all__ = [
     "Arena",
+    "AttentionNames",
     "Axis",
     "BatchTimes",
     "Body",
@@ -84,6 +87,7 @@ __all__ = [
     "TapeBackend",
     "TapeGraph",
     "Waste",
+    "attention_names",
     "attention_slots",
     "body_inputs",
     "body_slots",
