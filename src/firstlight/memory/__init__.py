@@ -1,9 +1,51 @@
-"""Paged KV memory: typed indices, the page allocator and the pools of keys and values."""
+"""Paged KV memory: typed indices, page maps, the prefix cache and the pools of keys and values.
+
+All but the pools is pure Python and numpy. What needs torch is imported when it is asked for, so
+that a scheduler can be built and tested without it.
+"""
 
 from __future__ import annotations
 
-from firstlight.memory.ids import SINK_PAGE, PhysicalPage, PhysicalSlot
-from firstlight.memory.page import PageAllocator
-from firstlight.memory.pool import KVPool, LayerShape
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["SINK_PAGE", "KVPool", "LayerShape", "PageAllocator", "PhysicalPage", "PhysicalSlot"]
+from firstlight.memory.ids import (
+    SINK_PAGE,
+    VIRTUAL_SINK,
+    PhysicalPage,
+    PhysicalSlot,
+    VirtualPage,
+    VirtualSlot,
+)
+from firstlight.memory.layout import KVLayout, SideSpec
+from firstlight.memory.page import PageAllocator
+from firstlight.memory.page_map import IdentityMap, PageMap, Translation
+from firstlight.memory.prefix_key import MediaKey, PrefixKey
+
+if TYPE_CHECKING:
+    from firstlight.memory.pool import KVPool, LayerShape
+
+__all__ = [
+    "SINK_PAGE",
+    "VIRTUAL_SINK",
+    "IdentityMap",
+    "KVLayout",
+    "KVPool",
+    "LayerShape",
+    "MediaKey",
+    "PageAllocator",
+    "PageMap",
+    "PhysicalPage",
+    "PhysicalSlot",
+    "PrefixKey",
+    "SideSpec",
+    "Translation",
+    "VirtualPage",
+    "VirtualSlot",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("KVPool", "LayerShape"):
+        return getattr(import_module("firstlight.memory.pool"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
