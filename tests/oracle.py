@@ -22,10 +22,14 @@ _CALL_OPTIONS: Mapping[str, dict[str, Any]] = {
     "mistral3": {"patch_size": 16},
     "idefics3": {"return_row_col_info": True},
     "smolvlm": {"return_row_col_info": True},
+    "gemma3": {"do_pan_and_scan": False},
 }
 """What transformers' processors pass to their image processors, for the tiny checkpoints."""
 
-_NOT_MODEL_INPUTS = ("rows", "cols", "num_patches", "batch_num_images")
+_NOT_MODEL_INPUTS = ("rows", "cols", "num_patches", "batch_num_images", "num_crops")
+
+_TOKEN_TYPES: Mapping[str, str] = {"gemma3": "token_type_ids"}
+"""The input by which families whose image rows see each other learn which rows these are."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,11 @@ def model_inputs(
 
     ids = torch.tensor([list(prompt_ids)])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    config = json.loads((path / "config.json").read_text())
+    if (types := _TOKEN_TYPES.get(config["model_type"])) is not None:
+        inputs[types] = (ids == config["image_token_index"]).int()
     if not images:
         return inputs
-    config = json.loads((path / "config.json").read_text())
     processor = AutoImageProcessor.from_pretrained(path, backend="pil")
     made = processor(
         images=list(images), return_tensors="pt", **_CALL_OPTIONS.get(config["model_type"], {})

@@ -195,6 +195,12 @@ def test_rank_and_mask_are_taken_over() -> None:
     assert (contract.position_rank, contract.mask) == (3, MaskKind.PREFIX_LM)
 
 
+@pytest.mark.parametrize("mask", ["prefix_lm", None, True])
+def test_a_mask_of_no_known_kind_is_refused(mask: Any) -> None:
+    with pytest.raises(ContractError, match=r"accepted are MaskKind.CAUSAL, MaskKind.PREFIX_LM"):
+        resolve_contract([], HIDDEN, mask=mask)
+
+
 @pytest.mark.parametrize("hidden", [0, -1, 1.5, None])
 def test_the_configurations_hidden_size_is_checked_too(hidden: Any) -> None:
     with pytest.raises(ContractError, match="the configuration declares hidden_size"):

@@ -14,11 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.tiny.build import build_checkpoint
-from tools.tiny.families import FAMILIES, MORE_TEXT_FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny.families import (
+    FAMILIES,
+    MORE_TEXT_FAMILIES,
+    PREFIX_LM_FAMILIES,
+    TEXT_FAMILIES,
+    VISION_FAMILIES,
+)
 
 __all__ = [
     "FAMILIES",
     "MORE_TEXT_FAMILIES",
+    "PREFIX_LM_FAMILIES",
     "TEXT_FAMILIES",
     "VISION_FAMILIES",
     "build_checkpoint",

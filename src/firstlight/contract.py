@@ -42,7 +42,7 @@ class MaskKind(Enum):
     """Which keys a query may see; no mask tensor is ever built."""
 
     CAUSAL = "causal"
-    PREFIX_LM = "prefix_lm"  # causal, but bidirectional inside a media span
+    PREFIX_LM = "prefix_lm"  # causal, but the rows of one media block see each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,19 @@ def resolve_contract(
             an error, not a precedence question.
         hidden_size: the text config's ``hidden_size``, the default width.
         position_rank: rows of the positions slot: 1, 3 or 4.
+        mask: which keys a query may see.
 
     Raises:
         ContractError: a value that is not a positive int, a near-miss attribute name, segments that
-            do not add up to the declared width, or declarers that disagree.
+            do not add up to the declared width, a mask of no known kind, or declarers that
+            disagree.
     """
     _positive_int("hidden_size", hidden_size, "the configuration")
     if position_rank not in (1, 3, 4):
         raise ContractError(f"position_rank is {position_rank}; accepted are 1, 3 and 4")
+    if not isinstance(mask, MaskKind):
+        kinds = ", ".join(f"MaskKind.{kind.name}" for kind in MaskKind)
+        raise ContractError(f"mask is {mask!r}; accepted are {kinds}")
     for declarer in declarers:
         _reject_near_misses(declarer)
     found = [(d, s) for d in declarers if (s := _declared_segments(d)) is not None]

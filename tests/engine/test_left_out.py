@@ -14,7 +14,7 @@ from tests.engine.tokenizers import byte_level
 class NoPictures:
     """The layout of a text-only model."""
 
-    placeholder = ""
+    placeholder = placeholder_text = ""
     media_token_id = None
 
     def expand(self, artifact: object) -> list[int]:

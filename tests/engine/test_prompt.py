@@ -27,7 +27,7 @@ class Layout:
     """A model's pictures: ``rows`` media tokens each, by default 4."""
 
     def __init__(self, tokenizer: Any, placeholder: str = "") -> None:
-        self.placeholder = placeholder
+        self.placeholder = self.placeholder_text = placeholder
         self.media_token_id: int | None = None
         if placeholder:
             self.media_token_id = tokenizer.convert_tokens_to_ids(placeholder)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 class _TextOnly:
-    placeholder = ""
+    placeholder = placeholder_text = ""
     media_token_id: int | None = None
 
     def expand(self, artifact: object) -> list[int]:

@@ -19,8 +19,12 @@ from firstlight.models.loading import LoadedModel, load_model
 
 @dataclass
 class DenseContext:
-    """An attention context that keeps every layer's keys and values of one request."""
+    """An attention context that keeps every layer's keys and values of one request.
 
+    ``blocks`` are the ranges of positions whose rows see each other.
+    """
+
+    blocks: Sequence[tuple[int, int]] = ()
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
 
@@ -33,8 +37,12 @@ class DenseContext:
         scores = torch.einsum("qhd,khd->hqk", q, keys.repeat_interleave(share, 1)) * layer.scale
         row = torch.arange(len(q))[:, None] + len(before)
         column = torch.arange(len(keys))[None]
-        hidden = (column > row) | (column <= row - layer.window if layer.window else column < 0)
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        seen = column <= row
+        for start, end in self.blocks:
+            seen = seen | ((row >= start) & (row < end) & (column >= start) & (column < end))
+        if layer.window:
+            seen = seen & (column > row - layer.window)
+        weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
         return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(share, 1))
 
 
@@ -69,6 +77,8 @@ def compose(loaded: LoadedModel, parts: Sequence[str | Image.Image]) -> Prompt:
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
     )
+    if adapter.placeholder:
+        text = text.replace(adapter.placeholder, adapter.placeholder_text)
     images = [p for p in parts if not isinstance(p, str)]
     artifacts = [artifact_of(loaded, image) for image in images]
     ids: list[int] = []
@@ -128,7 +138,7 @@ def decode(loaded: LoadedModel, prompt: Prompt, n: int) -> Iterator[int]:
 def steps(loaded: LoadedModel, prompt: Prompt, n: int) -> Iterator[Tensor]:
     """Logits ``[vocabulary]`` of up to n greedy steps; an end token ends."""
     adapter = loaded.adapter
-    body, context = adapter.body(), DenseContext()
+    body, context = adapter.body(), DenseContext(adapter.blocks(prompt.spans))
     where = adapter.positions(len(prompt.ids), prompt.spans, prompt.artifacts)
     with torch.no_grad():
         rows, positions = merged_rows(adapter, prompt), torch.from_numpy(where.prompt)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tools.tiny_checkpoints import VISION_FAMILIES
+from tools.tiny_checkpoints import PREFIX_LM_FAMILIES, VISION_FAMILIES
 
 from firstlight.models.loading import LoadedModel
 from tests.conftest import TinyCheckpoint
@@ -106,7 +106,7 @@ def test_a_qwen_image_takes_one_token_per_merged_patch(
         assert loaded.adapter.expand(artifact) == [loaded.adapter.media_token_id] * (patches // 4)
 
 
-@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("family", [*VISION_FAMILIES, *PREFIX_LM_FAMILIES])
 def test_every_image_size_gives_as_many_rows_as_places(
     family: str, tiny_checkpoint: TinyCheckpoint
 ) -> None:

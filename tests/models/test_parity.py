@@ -10,6 +10,7 @@ from PIL import Image
 from tools.tiny_checkpoints import (
     FAMILIES,
     MORE_TEXT_FAMILIES,
+    PREFIX_LM_FAMILIES,
     TEXT_FAMILIES,
     VISION_FAMILIES,
 )
@@ -40,6 +41,7 @@ PROMPTS: dict[str, list[str | Image.Image]] = {
     "adjacent images": [SMALL, LARGE, "Compare."],
 }
 STEPS = 12
+IMAGE_FAMILIES = (*VISION_FAMILIES, *PREFIX_LM_FAMILIES)
 
 
 def check(path: TinyCheckpoint, family: str, parts: list[str | Image.Image]) -> None:
@@ -63,14 +65,14 @@ def test_a_text_decoder_answers_like_transformers(
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("family", IMAGE_FAMILIES)
 def test_a_vision_model_answers_like_transformers(
     family: str, prompt: str, tiny_checkpoint: TinyCheckpoint
 ) -> None:
     check(tiny_checkpoint, family, PROMPTS[prompt])
 
 
-@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("family", IMAGE_FAMILIES)
 def test_another_image_changes_the_logits(family: str, tiny_checkpoint: TinyCheckpoint) -> None:
     loaded = load(tiny_checkpoint(family))
     one, other = (
@@ -80,7 +82,7 @@ def test_another_image_changes_the_logits(family: str, tiny_checkpoint: TinyChec
     assert (one - other).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("family", IMAGE_FAMILIES)
 def test_rows_of_an_image_do_not_depend_on_its_neighbours(
     family: str, tiny_checkpoint: TinyCheckpoint
 ) -> None:
@@ -179,7 +181,7 @@ def test_the_watch_notices_transformers_own_deepstack(tiny_checkpoint: TinyCheck
     assert watch.seen
 
 
-@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("family", IMAGE_FAMILIES)
 def test_media_rows_have_the_weights_dtype(family: str, tiny_checkpoint: TinyCheckpoint) -> None:
     loaded = load_model(tiny_checkpoint(family), dtype="bfloat16")
     (rows,) = loaded.adapter.media_rows([artifact_of(loaded, SMALL)])

@@ -6,7 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tools.tiny_checkpoints import FAMILIES, VISION_FAMILIES, build_checkpoint, main
+from tools.tiny_checkpoints import (
+    FAMILIES,
+    PREFIX_LM_FAMILIES,
+    VISION_FAMILIES,
+    build_checkpoint,
+    main,
+)
 
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
 
@@ -19,7 +25,9 @@ def test_a_checkpoint_is_complete_small_and_quick(family: str, tmp_path: Path) -
     assert time.perf_counter() - start < 2
     names = {p.name for p in folder.iterdir()}
     assert names >= FILES | {"chat_template.jinja"}
-    assert ("preprocessor_config.json" in names) == (family in VISION_FAMILIES)
+    assert ("preprocessor_config.json" in names) == (
+        family in (*VISION_FAMILIES, *PREFIX_LM_FAMILIES)
+    )
     assert (folder / "model.safetensors").stat().st_size < 2_000_000
 
 

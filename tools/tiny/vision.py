@@ -8,7 +8,8 @@ from typing import Any
 from tools.tiny import vocabulary as vocab
 from tools.tiny.family import EXPERTS, HIDDEN, Family, text_config
 
-_MEAN_STD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+MEAN_STD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+"""Pixels from -1 to 1."""
 _CLIP_NORMS = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
@@ -56,7 +57,7 @@ def _qwen3_vl(deepstack: list[int], seed: int) -> Family:
         "Qwen3VLConfig",
         vocab.QWEN_VL,
         {"text_config": text, "vision_config": vision, **_qwen_ids()},
-        _qwen_processor(_MEAN_STD),
+        _qwen_processor(MEAN_STD),
         seed=seed,
     )
 
@@ -114,7 +115,8 @@ def _qwen2_5_vl() -> Family:
     )
 
 
-def _tower(model_type: str, **more: Any) -> dict[str, Any]:
+def tower(model_type: str, **more: Any) -> dict[str, Any]:
+    """The shared shape of towers, with ``more`` on top."""
     return {
         "model_type": model_type,
         "hidden_size": 32,
@@ -134,7 +136,7 @@ def _llava() -> Family:
         voc,
         {
             "text_config": text_config(voc, model_type="llama"),
-            "vision_config": _tower("clip_vision_model", projection_dim=32),
+            "vision_config": tower("clip_vision_model", projection_dim=32),
             "image_token_index": voc.id_of("<image>"),
             "vision_feature_layer": -2,
         },
@@ -163,7 +165,7 @@ def _llava_next() -> Family:
         voc,
         {
             "text_config": text_config(voc, model_type="llama"),
-            "vision_config": _tower("clip_vision_model", projection_dim=32),
+            "vision_config": tower("clip_vision_model", projection_dim=32),
             "image_token_index": voc.id_of("<image>"),
             "image_grid_pinpoints": _PINPOINTS,
         },
@@ -190,7 +192,7 @@ def _llava_onevision() -> Family:
         voc,
         {
             "text_config": text_config(voc, model_type="qwen2"),
-            "vision_config": _tower("siglip_vision_model", vision_use_head=False),
+            "vision_config": tower("siglip_vision_model", vision_use_head=False),
             "image_token_index": voc.id_of("<image>"),
             "video_token_index": voc.id_of("<video>"),
             "image_grid_pinpoints": _PINPOINTS,
@@ -202,14 +204,14 @@ def _llava_onevision() -> Family:
             "size": {"height": 32, "width": 32},
             "image_grid_pinpoints": _PINPOINTS,
         }
-        | _MEAN_STD,
+        | MEAN_STD,
         processor_extras={"num_image_tokens": 16, "vision_feature_select_strategy": "full"},
     )
 
 
 def _internvl() -> Family:
     voc = vocab.INTERNVL
-    vision = _tower("internvl_vision", image_size=[32, 32], patch_size=[8, 8])
+    vision = tower("internvl_vision", image_size=[32, 32], patch_size=[8, 8])
     return Family(
         "InternVLForConditionalGeneration",
         "InternVLConfig",
@@ -227,7 +229,7 @@ def _internvl() -> Family:
             "min_patches": 1,
             "max_patches": 4,
         }
-        | _MEAN_STD,
+        | MEAN_STD,
         processor_extras={"image_seq_length": 4},
     )
 
@@ -241,7 +243,7 @@ def _idefics(architecture: str, config: str, model_type: str, tied: bool, seed: 
         voc,
         {
             "text_config": text_config(voc, model_type="llama"),
-            "vision_config": _tower(f"{model_type}_vision"),
+            "vision_config": tower(f"{model_type}_vision"),
             "image_token_id": voc.id_of("<image>"),
             "pad_token_id": voc.id_of("<|im_end|>"),
             "scale_factor": 2,
@@ -253,7 +255,7 @@ def _idefics(architecture: str, config: str, model_type: str, tied: bool, seed: 
             "max_image_size": {"longest_edge": 32},
             "do_image_splitting": True,
         }
-        | _MEAN_STD,
+        | MEAN_STD,
         seed=seed,
         processor_extras={"image_seq_len": 4},
     )
@@ -268,7 +270,7 @@ def _mistral3() -> Family:
         voc,
         {
             "text_config": text,
-            "vision_config": _tower("pixtral", image_size=64, head_dim=16),
+            "vision_config": tower("pixtral", image_size=64, head_dim=16),
             "image_token_index": voc.id_of("[IMG]"),
             "spatial_merge_size": 2,
             "tie_word_embeddings": False,
@@ -293,7 +295,7 @@ def _pixtral() -> Family:
         voc,
         {
             "text_config": text_config(voc, model_type="mistral", head_dim=16, sliding_window=None),
-            "vision_config": _tower("pixtral", image_size=64, head_dim=16),
+            "vision_config": tower("pixtral", image_size=64, head_dim=16),
             "image_token_index": voc.id_of("[IMG]"),
             "vision_feature_layer": -1,
             "vision_feature_select_strategy": "full",

@@ -44,11 +44,23 @@ _INSTRUCTIONS = (
     "{% endfor %}{% endif %}[/INST]{% else %}{{ m.content }}{{ eos_token }}{% endif %}"
     "{% endfor %}"
 )
+_MODEL_TURNS = (
+    "{{ bos_token }}{% for m in messages %}"
+    "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
+    "{% if c.type == 'image' %}<start_of_image>{% else %}{{ c.text }}{% endif %}"
+    "{% endfor %}{% endif %}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Special tokens in id order and what the tokenizer's configuration says about them."""
+    """Special tokens in id order and what the tokenizer's configuration says about them.
+
+    Attributes:
+        added: further tokens, ordinary text spelled as one; their ids come last.
+    """
 
     special: tuple[str, ...]
     eos: str
@@ -56,6 +68,7 @@ class Vocabulary:
     bos: str | None = None
     pad: str | None = None
     extra: dict[str, str] = field(default_factory=dict)
+    added: tuple[str, ...] = ()
 
     def id_of(self, token: str) -> int:
         """The id of a special token; they follow the trained vocabulary in order."""
@@ -64,7 +77,7 @@ class Vocabulary:
     @property
     def size(self) -> int:
         """Rows of the embedding, rounded up to a multiple of 16."""
-        return -(-(VOCABULARY + len(self.special)) // 16) * 16
+        return -(-(VOCABULARY + len(self.special) + len(self.added)) // 16) * 16
 
 
 _CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -141,6 +154,29 @@ MISTRAL = Vocabulary(
     pad="<pad>",
     chat_template=_INSTRUCTIONS,
 )
+GEMMA = Vocabulary(
+    special=(
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "<start_of_image>",
+        "<end_of_image>",
+        "<image_soft_token>",
+    ),
+    bos="<bos>",
+    eos="<end_of_turn>",
+    pad="<pad>",
+    chat_template=_MODEL_TURNS,
+    extra={
+        "boi_token": "<start_of_image>",
+        "eoi_token": "<end_of_image>",
+        "image_token": "<image_soft_token>",
+    },
+    # A run of newlines is one token, so what stands around an image changes how it is spelled.
+    added=("\n\n", "\n\n\n", "\n\n\n\n"),
+)
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> Any:
@@ -159,6 +195,7 @@ def build_tokenizer(vocabulary: Vocabulary) -> Any:
     if core.get_vocab_size() != VOCABULARY:
         raise ValueError(f"the corpus gives {core.get_vocab_size()} entries, not {VOCABULARY}")
     core.add_special_tokens([AddedToken(t, special=True) for t in vocabulary.special])
+    core.add_tokens([AddedToken(t, special=False, normalized=False) for t in vocabulary.added])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         eos_token=vocabulary.eos,

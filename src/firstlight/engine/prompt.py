@@ -34,12 +34,17 @@ class MediaLayout(Protocol):
         ...
 
     @property
+    def placeholder_text(self) -> str:
+        """What takes the placeholder's place before tokenising; holds the media token once."""
+        ...
+
+    @property
     def media_token_id(self) -> int | None:
         """The id whose positions media rows fill."""
         ...
 
     def expand(self, artifact: Artifact) -> list[int]:
-        """The token ids that replace one placeholder."""
+        """The token ids that replace one media token of the tokenised prompt."""
         ...
 
 
@@ -71,7 +76,8 @@ class PromptBuilder:
         self._tokenizer = tokenizer
         self._layout = layout
         self._template = ChatTemplate(tokenizer, chat_template)
-        self._control = ControlTokens(tokenizer, chat_template or "", layout.placeholder)
+        written = (chat_template or "") + layout.placeholder_text
+        self._control = ControlTokens(tokenizer, written, layout.placeholder)
 
     def chat(self, messages: Sequence[Message], artifacts: Sequence[Artifact] = ()) -> Prompt:
         """The prompt of a conversation.
@@ -99,8 +105,8 @@ class PromptBuilder:
             )
         if artifacts:
             self._check_rendered(guarded, rendered, len(artifacts))
-        ids = self._control.encode(rendered, standins)
-        return _expand(ids, self._tokenizer, self._layout, artifacts)
+        ids = self._control.encode(self._framed(rendered), standins)
+        return _expand(ids, self._layout, artifacts)
 
     def text(self, prompt: str, artifacts: Sequence[Artifact] = ()) -> Prompt:
         """A raw prompt: the caller writes control tokens and placeholders.
@@ -112,8 +118,13 @@ class PromptBuilder:
         if not isinstance(prompt, str):
             raise RequestError(f"a prompt must be a string, not a {type(prompt).__name__}")
         check_text(prompt, "the prompt")
-        ids = [int(i) for i in self._tokenizer(prompt, verbose=False)["input_ids"]]
-        return _expand(ids, self._tokenizer, self._layout, artifacts)
+        ids = self._tokenizer(self._framed(prompt), verbose=False)["input_ids"]
+        return _expand([int(i) for i in ids], self._layout, artifacts)
+
+    def _framed(self, text: str) -> str:
+        """The text with what the model's processor writes around each picture."""
+        placeholder, framed = self._layout.placeholder, self._layout.placeholder_text
+        return text if framed == placeholder else text.replace(placeholder, framed)
 
     def _check_places(self, messages: Sequence[Message], artifacts: Sequence[Artifact]) -> None:
         places = _places(messages)
@@ -187,17 +198,14 @@ def _without(messages: Sequence[Message], m: int, p: int) -> list[Mapping[str, A
     return [*messages[:m], changed, *messages[m + 1 :]]
 
 
-def _expand(
-    ids: list[int], tokenizer: Any, layout: MediaLayout, artifacts: Sequence[Artifact]
-) -> Prompt:
-    """Put each picture's tokens in the place of one placeholder, and note where its rows go."""
+def _expand(ids: list[int], layout: MediaLayout, artifacts: Sequence[Artifact]) -> Prompt:
+    """Put each picture's tokens in the place of one media token, and note where its rows go."""
     media_id = layout.media_token_id
     if media_id is None or not layout.placeholder:
         if artifacts:
             raise MediaError(f"{len(artifacts)} pictures, but the model takes text only")
         return Prompt(ids)
-    marker = int(tokenizer.convert_tokens_to_ids(layout.placeholder))
-    found = ids.count(marker)
+    found = ids.count(media_id)
     if found != len(artifacts):
         raise RequestError(
             f"the prompt holds {found} placeholders {layout.placeholder!r}, "
@@ -207,7 +215,7 @@ def _expand(
     spans: list[Span] = []
     item = 0
     for token in ids:
-        if token != marker:
+        if token != media_id:
             expanded.append(token)
             continue
         inserted = layout.expand(artifacts[item])

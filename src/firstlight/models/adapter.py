@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from firstlight.contract import InputContract, resolve_contract
+from firstlight.contract import InputContract, MaskKind, resolve_contract
 from firstlight.core.span import Span
 from firstlight.errors import MediaError
 from firstlight.models.body import Body, DecoderBody
@@ -35,7 +35,8 @@ class Adapter:
 
     The model or a subclass may declare ``input_embeds_hidden_size``, ``input_segments``,
     ``input_planes`` and ``hc_hidden_size`` (see :mod:`firstlight.contract`); the base declares
-    nothing, which means one segment of ``hidden_size`` columns.
+    nothing, which means one segment of ``hidden_size`` columns. ``position_rank`` says how many
+    rows the positions have, ``mask`` which keys a query may see.
 
     Nothing here changes after construction: no request leaves anything on an adapter or on its
     modules.
@@ -50,6 +51,7 @@ class Adapter:
 
     position_rank: ClassVar[int] = 1
     multimodal: ClassVar[bool] = False
+    mask: ClassVar[MaskKind] = MaskKind.CAUSAL
 
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
         self.model = model
@@ -58,7 +60,10 @@ class Adapter:
         self.text_config = model.config.get_text_config(decoder=True)
         self.decoder = model.get_decoder()
         self.contract: InputContract = resolve_contract(
-            [self, model], self.text_config.hidden_size, position_rank=self.position_rank
+            [self, model],
+            self.text_config.hidden_size,
+            position_rank=self.position_rank,
+            mask=self.mask,
         )
 
     @classmethod
@@ -145,8 +150,9 @@ class Adapter:
         for index, (artifact, rows) in enumerate(zip(artifacts, encoded, strict=True)):
             expected = (self.image_rows(artifact.tensors), self.contract.input_embeds_hidden_size)
             if tuple(rows.shape) != expected:
+                which = "the image" if len(encoded) == 1 else f"image {index}"
                 raise MediaError(
-                    f"{self.architecture} encoded image {index} into {tuple(rows.shape)} rows and "
+                    f"{self.architecture} encoded {which} into {tuple(rows.shape)} rows and "
                     f"columns, but its placeholders and the input contract take {expected}"
                 )
         return encoded
@@ -170,6 +176,16 @@ class Adapter:
         return str(self.tokenizer.convert_ids_to_tokens(self.media_token_id))
 
     @property
+    def placeholder_text(self) -> str:
+        """What takes a placeholder's place before the prompt is tokenised.
+
+        It holds the media token once, which :meth:`expand` then replaces. A family whose processor
+        writes ordinary text around an image says it here, since that text is tokenised together
+        with its neighbours.
+        """
+        return self.placeholder
+
+    @property
     def processor_options(self) -> Mapping[str, object]:
         """Keyword arguments for each call of the image processor."""
         return {}
@@ -184,7 +200,10 @@ class Adapter:
         raise MediaError(f"{self.architecture} takes no images")
 
     def expand(self, artifact: Artifact) -> list[int]:
-        """The token ids that replace one placeholder; rows fill those equal to the media token."""
+        """The token ids that replace one media token of the tokenised prompt.
+
+        Rows fill those that equal the media token.
+        """
         if self.media_token_id is None:
             raise MediaError(f"{self.architecture} takes no images")
         return [self.media_token_id] * self.image_rows(artifact.tensors)
@@ -194,6 +213,23 @@ class Adapter:
     ) -> Positions:
         """Positions of a prompt of ``n_tokens``; ``span.item`` indexes ``artifacts``."""
         return linear_positions(n_tokens)
+
+    def blocks(self, spans: Sequence[Span]) -> tuple[tuple[int, int], ...]:
+        """Half-open ranges of prompt positions whose rows see each other, in order.
+
+        Empty for a causal mask. With ``MaskKind.PREFIX_LM`` each unbroken run of media rows is one
+        block. A row at position p sees the key at j if ``p - j`` is below its layer's window, where
+        there is one, and ``j <= p`` or j lies in p's block. A chunk must not cut a block.
+        """
+        if self.contract.mask is MaskKind.CAUSAL:
+            return ()
+        blocks: list[tuple[int, int]] = []
+        for span in sorted(spans, key=lambda s: s.start):
+            if blocks and blocks[-1][1] == span.start:
+                blocks[-1] = (blocks[-1][0], span.end)
+            else:
+                blocks.append((span.start, span.end))
+        return tuple(blocks)
 
     # -- decoder -----------------------------------------------------------------------------
 

@@ -203,6 +203,12 @@ def _refuse_unsupported(adapter: Adapter) -> None:
         raise ModelLoadError(
             f"{who} has layers of type {unknown[0]!r}; served are {', '.join(sorted(known))}"
         )
+    # Gemma's decoders make encoders of themselves by this field, without a word to attention.
+    if getattr(config, "use_bidirectional_attention", None) in (True, "all"):
+        raise ModelLoadError(
+            f"{who} has use_bidirectional_attention = {config.use_bidirectional_attention!r}: its "
+            "text tokens see later ones, so it cannot generate"
+        )
 
 
 def _load_tokenizer(folder: Path, config: Any, remote: bool) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from firstlight.errors import UnknownArchitectureError
 from firstlight.models.adapter import Adapter
+from firstlight.models.adapters.gemma import Gemma3Adapter
 from firstlight.models.adapters.llava import LlavaAdapter, LlavaNextAdapter, LlavaOnevisionAdapter
 from firstlight.models.adapters.pixtral import PixtralAdapter
 from firstlight.models.adapters.qwen_vl import Qwen2VLAdapter, Qwen3VLAdapter
@@ -69,6 +70,7 @@ _BUILT_IN: Mapping[str, type[Adapter]] = {
     "Idefics3ForConditionalGeneration": Idefics3Adapter,
     "SmolVLMForConditionalGeneration": Idefics3Adapter,
     "Mistral3ForConditionalGeneration": PixtralAdapter,
+    "Gemma3ForConditionalGeneration": Gemma3Adapter,
 }
 
 
