@@ -39,6 +39,7 @@ def _gemma3_vl() -> Family:
         },
         {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 32, "width": 32}}
         | MEAN_STD,
+        seed=9,
         processor_extras={"image_seq_length": ROWS},
     )
 
