@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from firstlight.memory.holding import Holding, MemoryUsage, SpaceUsage
 from firstlight.memory.ids import (
     SINK_PAGE,
     VIRTUAL_SINK,
@@ -17,6 +18,7 @@ from firstlight.memory.ids import (
     VirtualPage,
     VirtualSlot,
 )
+from firstlight.memory.kv_memory import KVMemory
 from firstlight.memory.layout import KVLayout, SideSpec
 from firstlight.memory.page import PageAllocator
 from firstlight.memory.page_map import IdentityMap, PageMap, Translation
@@ -28,17 +30,21 @@ if TYPE_CHECKING:
 __all__ = [
     "SINK_PAGE",
     "VIRTUAL_SINK",
+    "Holding",
     "IdentityMap",
     "KVLayout",
+    "KVMemory",
     "KVPool",
     "LayerShape",
     "MediaKey",
+    "MemoryUsage",
     "PageAllocator",
     "PageMap",
     "PhysicalPage",
     "PhysicalSlot",
     "PrefixKey",
     "SideSpec",
+    "SpaceUsage",
     "Translation",
     "VirtualPage",
     "VirtualSlot",

@@ -1,0 +1,71 @@
+"""What one request holds of the KV memory, and what the whole memory says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from firstlight.memory.ids import VirtualPage
+from firstlight.memory.prefix_key import PrefixKey
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """One request's pages. Only ``KVMemory`` changes it.
+
+    Attributes:
+        pages: the page of each ``page_size`` positions, in order; cached ones in front.
+        bound: for each windowed side, in the layout's order, the indices into ``pages`` whose
+            bindings on that side this request needs.
+        cached: tokens found in the prefix cache at the start.
+        expected: pages that the request may come to hold; 0 if it did not say.
+        published: leading pages that are in the prefix tree, at this request's own ids.
+        deferred: what is to be cached at the release only, as (key, full pages), because other
+            pages with the same contents were cached first.
+        released: whether everything was given back.
+    """
+
+    pages: list[VirtualPage] = field(default_factory=list)
+    bound: list[range] = field(default_factory=list)
+    cached: int = 0
+    expected: int = 0
+    published: int = 0
+    deferred: tuple[PrefixKey, int] | None = None
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceUsage:
+    """Pages of one space, without its sink: ``free + cached + held`` is all of them.
+
+    Attributes:
+        name: ``virtual``, or the side's name.
+        free: owned by nobody.
+        cached: kept for later requests only, and evicted when pages run short.
+        held: needed by running requests.
+        evictions: cached pages given up for others since the start.
+    """
+
+    name: str
+    free: int
+    cached: int
+    held: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUsage:
+    """The state of the memory at one moment.
+
+    Attributes:
+        pages: the virtual space (and with it the full side).
+        sides: the windowed sides, in the layout's order.
+        lookups: requests that were started with the prefix cache on.
+        hits: those of them that found at least one page.
+        cached_tokens: tokens found, over all hits.
+    """
+
+    pages: SpaceUsage
+    sides: tuple[SpaceUsage, ...]
+    lookups: int
+    hits: int
+    cached_tokens: int

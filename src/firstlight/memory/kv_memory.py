@@ -1,0 +1,327 @@
+"""The KV memory of many requests: pages, their bindings on every side, and the prefix cache.
+
+One allocation mints a *virtual page*. On the side ``full`` it lies at the physical page of the same
+number; a windowed side binds it to a page of its own smaller pool while a window reaches it. Each
+virtual page counts who refers to it: every request that holds it, and the prefix tree. At zero it
+is free; if only the tree is left, it can be evicted.
+
+No operation looks at the whole pool, the whole tree or all requests: each costs in proportion to
+the pages it takes, gives or matches.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from firstlight.errors import ConfigError
+from firstlight.memory.holding import Holding, MemoryUsage, SpaceUsage
+from firstlight.memory.ids import VIRTUAL_SINK, VirtualPage, pages_for
+from firstlight.memory.layout import KVLayout
+from firstlight.memory.page import PageAllocator
+from firstlight.memory.page_map import IdentityMap, Translation
+from firstlight.memory.prefix_key import PrefixKey
+from firstlight.memory.prefix_tree import PrefixTree
+from firstlight.memory.window_side import WindowSide
+
+# When cached pages have to go, this many tokens' worth more go with them for a request that expects
+# to grow, so that its next pages can follow in the same run.
+GROWTH_TOKENS = 256
+
+
+class KVMemory:
+    """Pages for requests that come and go.
+
+    Args:
+        layout: the model's sides.
+        n_pages: ids in the virtual space, the sink included.
+        side_pages: physical pages of each side, its sink included; ``n_pages`` for ``full``.
+        page_size: tokens a page.
+        prefix_cache: whether pages of finished requests are kept for others.
+
+    Raises:
+        ConfigError: the numbers do not fit the layout or each other.
+    """
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        n_pages: int,
+        side_pages: Sequence[int],
+        page_size: int,
+        prefix_cache: bool,
+    ) -> None:
+        if page_size < 1:
+            raise ConfigError(f"page_size = {page_size}; accepted: at least 1")
+        if len(side_pages) != len(layout.sides):
+            raise ConfigError(f"{len(side_pages)} page counts for {len(layout.sides)} KV sides")
+        self.layout = layout
+        self.page_size = page_size
+        self.prefix_cache = prefix_cache
+        self.allocator: PageAllocator[VirtualPage] = PageAllocator(n_pages)
+        self.tree = PrefixTree()
+        self.counts = array("i", bytes(4 * n_pages))
+        maps: list[Translation] = []
+        windows: list[WindowSide] = []
+        for spec, pages in zip(layout.sides, side_pages, strict=True):
+            if spec.window is None:
+                if pages != n_pages:
+                    raise ConfigError(
+                        f"the side {spec.name} has {pages} pages; it needs one for each of the "
+                        f"{n_pages} virtual pages"
+                    )
+                maps.append(IdentityMap(n_pages))
+            else:
+                windows.append(WindowSide(spec, n_pages, pages, keep=prefix_cache))
+                maps.append(windows[-1].map)
+        self.maps = tuple(maps)
+        self.windows = tuple(windows)
+        self._evictions = self._lookups = self._hits = self._cached_tokens = 0
+
+    @property
+    def n_free(self) -> int:
+        """Virtual pages that are free or can be evicted."""
+        return self.allocator.n_free + self.tree.n_idle
+
+    def pages_needed(self, capacity: int, chunk: int) -> tuple[int, ...]:
+        """Pages that a request of ``capacity`` tokens, computed at most ``chunk`` tokens a step,
+        needs at once when it runs alone: virtual ones first, then those of each windowed side.
+
+        It can always run alone if each number is below the pool's (which includes a sink).
+        """
+        whole = pages_for(capacity, self.page_size)
+        needed = [whole]
+        for side in self.windows:
+            seen = (side.spec.window or 0) - 1 + chunk
+            needed.append(min(whole, (seen + self.page_size - 2) // self.page_size + 1))
+        return tuple(needed)
+
+    def start(self, key: PrefixKey, limit: int) -> Holding:
+        """A new request's holding, with what the cache has of its prefix; cannot fail.
+
+        A hit is whole pages, at most ``limit`` tokens and less than the prompt, so that at least
+        one token is left to compute. It never ends inside a media item, and each windowed side
+        still has the keys that the next query sees.
+
+        Args:
+            limit: tokens that the hit may cover at most.
+        """
+        holding = Holding(bound=[range(0)] * len(self.windows))
+        if not self.prefix_cache:
+            return holding
+        most = max(min(limit, key.length - 1), 0) // self.page_size
+        pages = self.tree.match(key, most)
+        del pages[self._usable(key, pages) :]
+        holding.pages = pages
+        holding.published = len(pages)
+        holding.cached = len(pages) * self.page_size
+        self.tree.use(pages)
+        for page in pages:
+            self.counts[page] += 1
+        for i, side in enumerate(self.windows):
+            first = side.spec.first_seen(holding.cached) // self.page_size
+            holding.bound[i] = range(first, len(pages))
+            side.need(pages[first:])
+        self._lookups += 1
+        self._hits += bool(pages)
+        self._cached_tokens += holding.cached
+        return holding
+
+    def reserve(self, holding: Holding, n_tokens: int, expected: int = 0) -> bool:
+        """Pages for positions ``[0, n_tokens)``, in one run behind the last page if possible.
+
+        Args:
+            expected: tokens that the request may reach; room behind it is left free for as long as
+                others find room elsewhere. 0: as said before.
+
+        Returns:
+            False if there are too few pages even after evicting; then nothing is taken.
+
+        Raises:
+            ValueError: the holding was released.
+        """
+        if holding.released:
+            raise ValueError("the holding was released; start a new one")
+        holding.expected = pages_for(expected, self.page_size) or holding.expected
+        need = pages_for(n_tokens, self.page_size) - len(holding.pages)
+        if need <= 0:
+            return True
+        if need > self.n_free:
+            return False
+        wanted = max(need, holding.expected - len(holding.pages))
+        short = need - self.allocator.n_free
+        if short > 0:
+            growth = min(wanted - need, pages_for(GROWTH_TOKENS, self.page_size))
+            self._evict(min(short + growth, self.tree.n_idle))
+        after = holding.pages[-1] if holding.pages else None
+        pages = self.allocator.allocate(need, after=after, expected=wanted)
+        for page in pages:
+            self.counts[page] = 1
+        holding.pages += pages
+        return True
+
+    def prepare(self, holding: Holding, start: int, end: int) -> bool:
+        """Bind every windowed side for the positions ``[start, end)`` that a chunk will write.
+
+        Returns:
+            False if a side has too few pages even after evicting idle bindings; then nothing is
+            taken on any side.
+
+        Raises:
+            ValueError: pages for these positions are not reserved, or earlier positions were
+                never prepared.
+        """
+        last = pages_for(end, self.page_size)
+        if last > len(holding.pages):
+            raise ValueError(f"positions up to {end} need {last} pages; {len(holding.pages)} held")
+        for side, bound in zip(self.windows, holding.bound, strict=True):
+            if start > bound.stop * self.page_size:
+                raise ValueError(f"positions [{bound.stop * self.page_size}, {start}) are unbound")
+            if last - bound.stop > side.n_available:
+                return False
+        for i, side in enumerate(self.windows):
+            bound = holding.bound[i]
+            if last <= bound.stop:
+                continue
+            window = pages_for((side.spec.window or 0) + self.page_size, self.page_size)
+            side.bind(
+                holding.pages[bound.stop : last],
+                after=holding.pages[bound.stop - 1] if bound.stop else VIRTUAL_SINK,
+                expected=min(holding.expected - bound.stop, last - bound.stop + window),
+            )
+            holding.bound[i] = range(bound.start, last)
+        return True
+
+    def advance(self, holding: Holding, computed: int) -> None:
+        """Positions ``[0, computed)`` are in memory: bindings that no later query of this request
+        sees are not needed any more. With the prefix cache on, they stay until others need them."""
+        for i, side in enumerate(self.windows):
+            bound = holding.bound[i]
+            first = min(side.spec.first_seen(computed) // self.page_size, bound.stop)
+            if first > bound.start:
+                side.leave(holding.pages[bound.start : first])
+                holding.bound[i] = range(first, bound.stop)
+
+    def publish(self, holding: Holding, key: PrefixKey, computed: int) -> None:
+        """Let others find the full pages of ``[0, computed)``; nothing if the cache is off.
+
+        Where pages with the same contents are cached already, at other ids, this request keeps its
+        own, and what follows them is cached when it is released.
+        """
+        if not self.prefix_cache:
+            return
+        n_pages = min(computed // self.page_size, key.n_pages)
+        if holding.deferred:
+            holding.deferred = key, n_pages
+            return
+        self._rewind(holding)
+        while holding.published < n_pages:
+            at = holding.published
+            page, contents = holding.pages[at], key.page(at)
+            parent = holding.pages[at - 1] if at else VIRTUAL_SINK
+            cached = self.tree.child(parent, contents)
+            if cached is None:
+                self.tree.insert(parent, contents, page)
+                self.counts[page] += 1
+            elif cached != page:
+                holding.deferred = key, n_pages
+                return
+            holding.published += 1
+
+    def release(self, holding: Holding) -> None:
+        """Give everything back; cached pages stay until they are evicted. A second call does
+        nothing."""
+        if holding.released:
+            return
+        holding.released = True
+        for side, bound in zip(self.windows, holding.bound, strict=True):
+            side.leave(holding.pages[bound.start : bound.stop])
+            if bound:
+                side.forget_growth(holding.pages[bound.stop - 1])
+        if holding.pages:
+            self.allocator.forget(holding.pages[-1])
+        path = self._publish_deferred(holding)
+        for page in holding.pages:
+            self.counts[page] -= 1
+        self.tree.rest([page for page in reversed(path) if self.counts[page] == 1])
+        self._free([page for page in reversed(holding.pages) if not self.counts[page]])
+        holding.pages = []
+        holding.bound = [range(0)] * len(self.windows)
+        holding.deferred = None
+
+    def flush(self) -> None:
+        """Forget the prefix cache. Requests that run keep their pages, and cache them again when
+        they publish."""
+        pages = self.tree.clear()
+        for page in pages:
+            self.counts[page] -= 1
+        self._free([page for page in pages if not self.counts[page]])
+
+    def usage(self) -> MemoryUsage:
+        """Pages by state, and what the prefix cache found. Costs nothing that grows."""
+        free, cached = self.allocator.n_free, self.tree.n_idle
+        held = self.allocator.n_pages - 1 - free - cached
+        return MemoryUsage(
+            SpaceUsage("virtual", free, cached, held, self._evictions),
+            tuple(side.usage() for side in self.windows),
+            self._lookups,
+            self._hits,
+            self._cached_tokens,
+        )
+
+    def _usable(self, key: PrefixKey, pages: Sequence[VirtualPage]) -> int:
+        """How many of the matched ``pages`` make a valid hit."""
+        n, before = len(pages), -1
+        while n != before:
+            before = n
+            n = key.last_border(n * self.page_size) // self.page_size
+            n = self._bound_end(pages, n)
+        return n
+
+    def _bound_end(self, pages: Sequence[VirtualPage], n: int) -> int:
+        """``n`` if each windowed side has what the query behind ``n`` pages sees, else fewer."""
+        for side in self.windows:
+            first = side.spec.first_seen(n * self.page_size) // self.page_size
+            for at in reversed(range(first, n)):
+                if not side.map.is_bound(pages[at]):
+                    # Every hit that ends between here and n misses this page as well.
+                    return at
+        return n
+
+    def _rewind(self, holding: Holding) -> None:
+        """After a flush, pages that were published are so no longer."""
+        while holding.published and holding.pages[holding.published - 1] not in self.tree:
+            holding.published -= 1
+
+    def _publish_deferred(self, holding: Holding) -> list[VirtualPage]:
+        """Cache what was deferred, and return the cached path along this request, root first."""
+        self._rewind(holding)
+        path = holding.pages[: holding.published]
+        if holding.deferred:
+            key, n_pages = holding.deferred
+            for at in range(len(path), n_pages):
+                page, contents = holding.pages[at], key.page(at)
+                parent = path[-1] if path else VIRTUAL_SINK
+                cached = self.tree.child(parent, contents)
+                if cached is None:
+                    if self.counts[page] > 1:
+                        break  # since a flush another request shares it, but not this path
+                    self.tree.insert(parent, contents, page)
+                    self.counts[page] += 1
+                elif cached != page:
+                    for side in self.windows:
+                        side.hand_over(page, cached)
+                path.append(page if cached is None else cached)
+        return path
+
+    def _evict(self, n: int) -> None:
+        pages = [self.tree.evict() for _ in range(n)]
+        for page in pages:
+            self.counts[page] = 0
+        self._free(pages)
+        self._evictions += n
+
+    def _free(self, pages: Sequence[VirtualPage]) -> None:
+        for side in self.windows:
+            side.drop(pages)
+        self.allocator.free(pages)
