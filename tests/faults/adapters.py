@@ -121,16 +121,17 @@ class _Changed:
     """What the merge reads of a request, with something changed."""
 
     prompt: Any
-    media: list[Tensor]
+    media: dict[int, Tensor]
     ids: Callable[[int, int], list[int]]
 
 
 def _through(
-    media: Callable[[list[Tensor]], list[Tensor]] = lambda rows: rows, *, restarts: bool = False
+    change: Callable[[Tensor], Tensor] = lambda rows: rows, *, restarts: bool = False
 ) -> Merge:
     """The real merge of changed requests.
 
     Args:
+        change: makes a picture's rows wrong.
         restarts: each chunk counts a picture's rows from zero.
     """
 
@@ -146,7 +147,8 @@ def _through(
             clipped = [span.clip(chunk.start, chunk.end) for span in prompt.spans]
             spans = tuple(replace(span, row=0) for span in clipped if span is not None)
             prompt = replace(prompt, spans=spans)
-        return Chunk(_Changed(prompt, media(request.media), request.ids), chunk.start, chunk.end)
+        media = {item: change(rows) for item, rows in request.media.items()}
+        return Chunk(_Changed(prompt, media, request.ids), chunk.start, chunk.end)
 
     return wrong
 
@@ -233,21 +235,21 @@ FAULTS = (
         "a picture without its DeepStack segment",
         "The merge writes the first segment of a picture and leaves the others zero.",
         "sglang 33726; vllm 43617",
-        _merged(_through(lambda media: [_without(rows) for rows in media])),
+        _merged(_through(_without)),
         {_PROOF: "segment deepstack.0"},
     ),
     Fault(
         "segments permuted by the merge",
         "The merge writes each segment of a picture into the columns of another.",
         "sglang 33726",
-        _merged(_through(lambda media: [rows.roll(HIDDEN, 1) for rows in media])),
+        _merged(_through(lambda rows: rows.roll(HIDDEN, 1))),
         {_PROOF: "segment tokens"},
     ),
     Fault(
         "a picture shifted by one row",
         "Each place of a picture gets the row of the place before.",
         "vllm 57740 (case H08); sglang 37968",
-        _merged(_through(lambda media: [rows.roll(1, 0) for rows in media])),
+        _merged(_through(lambda rows: rows.roll(1, 0))),
         {_PROOF: "segment tokens"},
     ),
     Fault(

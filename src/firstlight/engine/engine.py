@@ -110,7 +110,7 @@ class Engine:
     def _encode_media(self, sequence: Sequence) -> None:
         began = self._clock()
         rows = self._adapter.media_rows(sequence.prompt.artifacts)
-        check_media(sequence, rows, self._adapter.contract)
+        check_media(sequence, rows, self._adapter.contract, self._adapter.dtype)
         sequence.media = list(rows)
         sequence.timings.encode_s += self._clock() - began
 

@@ -10,29 +10,29 @@ from torch import Tensor
 from firstlight.contract import InputContract
 from firstlight.core.plan import Chunk
 from firstlight.core.span import Span
+from firstlight.engine.media_rows import check_rows
 from firstlight.engine.sequence import Sequence
-from firstlight.errors import MediaError
+from firstlight.errors import MediaError, SlotError
 from firstlight.models.adapter import Adapter
 
 
-def check_media(sequence: Sequence, rows: Seq[Tensor], contract: InputContract) -> None:
-    """Compare encoder rows with the prompt's spans before anything is written.
+def check_media(
+    sequence: Sequence, rows: Seq[Tensor], contract: InputContract, dtype: torch.dtype
+) -> None:
+    """:func:`check_rows` for all pictures of a prompt.
 
     Args:
         rows: one ``[n, W]`` per picture, in prompt order.
 
     Raises:
-        MediaError: a picture has other rows than its spans hold places.
-        ProbeError: rows of another width than the contract's.
+        MediaError: a picture has other rows than its spans hold places, or another width or dtype.
     """
     for item, tensor in enumerate(rows):
         places = sum(len(span) for span in sequence.prompt.spans if span.item == item)
-        if tensor.shape[0] != places:
-            raise MediaError(
-                f"picture {item} was encoded into {tensor.shape[0]} rows, "
-                f"but the prompt holds {places} places for it"
-            )
-        contract.check_written(tensor.shape[1], writer="the encoder", rows="media rows")
+        try:
+            check_rows(tensor, places, contract, dtype)
+        except MediaError as error:
+            raise MediaError(f"picture {item}: {error}") from error
 
 
 def merge(
@@ -45,8 +45,14 @@ def merge(
 
     Args:
         into: ``[T, W]`` view of the slot; rows ``[:n]`` are written, n the batch's tokens.
+
+    Raises:
+        SlotError: rows that do not fit their places in number, width or dtype; nothing is written.
+            The encoder's and the probe's checks come before, each with an error of the request's or
+            the model's own; this one keeps a step from writing what went past them.
     """
     text: list[tuple[int, int]] = []
+    media: list[tuple[int, Tensor]] = []
     ids: list[int] = []
     row = 0
     for chunk in chunks:
@@ -54,15 +60,18 @@ def merge(
         for span in _clipped(sequence.prompt.spans, chunk):
             _text_run(text, ids, sequence, at, span.start, row)
             row += span.start - at
-            assert sequence.media is not None, "a chunk with media is encoded before it is merged"
-            rows = sequence.media[span.item][span.row : span.row + len(span)]
-            into[row : row + len(span)].copy_(rows)
+            media.append((row, _media_rows(sequence, span, into)))
             row += len(span)
             at = span.end
         _text_run(text, ids, sequence, at, chunk.end, row)
         row += chunk.end - at
-    if ids:
-        _write_text(into, text, adapter.text_rows(torch.tensor(ids, device=into.device)), contract)
+    rows = adapter.text_rows(torch.tensor(ids, device=into.device)) if ids else None
+    if rows is not None:
+        _check_text(rows, len(ids), into, contract)
+    for at, part in media:
+        into[at : at + part.shape[0]].copy_(part)
+    if rows is not None:
+        _write_text(into, text, rows)
 
 
 def _clipped(spans: Seq[Span], chunk: Chunk[Sequence]) -> list[Span]:
@@ -78,13 +87,30 @@ def _text_run(
         ids.extend(sequence.ids(start, end))
 
 
-def _write_text(
-    into: Tensor, runs: list[tuple[int, int]], rows: Tensor, contract: InputContract
-) -> None:
-    width = rows.shape[1]
-    if width != contract.segments[0].width:
-        contract.check_written(width, writer="text_rows", rows="text rows")
-    done = 0
+def _media_rows(sequence: Sequence, span: Span, into: Tensor) -> Tensor:
+    """The span's rows of its item, checked against the slot."""
+    assert sequence.media, "a chunk with media is encoded before it is merged"
+    rows = sequence.media[span.item]
+    end = span.row + len(span)
+    if rows.shape[0] < end or rows.shape[1:] != into.shape[1:] or rows.dtype != into.dtype:
+        raise SlotError(
+            f"picture {span.item} has rows {tuple(rows.shape)} of {rows.dtype}, but its span needs "
+            f"rows {span.row} to {end} of {into.shape[1]} columns of {into.dtype}"
+        )
+    return rows[span.row : end]
+
+
+def _check_text(rows: Tensor, n: int, into: Tensor, contract: InputContract) -> None:
+    widths = {contract.segments[0].width, contract.input_embeds_hidden_size}
+    if rows.shape[0] != n or rows.shape[1] not in widths or rows.dtype != into.dtype:
+        raise SlotError(
+            f"text_rows gives {tuple(rows.shape)} of {rows.dtype} for {n} tokens; the slot takes "
+            f"{' or '.join(map(str, sorted(widths)))} columns of {into.dtype}"
+        )
+
+
+def _write_text(into: Tensor, runs: list[tuple[int, int]], rows: Tensor) -> None:
+    width, done = rows.shape[1], 0
     for row, n in runs:
         into[row : row + n, :width].copy_(rows[done : done + n])
         into[row : row + n, width:].zero_()

@@ -33,7 +33,7 @@ class _Request:
     """What the merge reads of a sequence."""
 
     prompt: Prompt
-    media: list[Tensor]
+    media: dict[int, Tensor]
     rows: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def ids(self, start: int, end: int) -> list[int]:
@@ -61,9 +61,10 @@ def _request(adapter: Adapter, generator: torch.Generator) -> _Request:
     width = adapter.contract.input_embeds_hidden_size
     spans = _SPANS if adapter.media_token_id is not None else ()
     ids = torch.randint(0, adapter.vocab_size, (LENGTH,), generator=generator).tolist()
-    media = [
-        torch.randn(n, width, generator=generator).to(adapter.device, adapter.dtype) for n in _ROWS
-    ]
+    media = {
+        item: torch.randn(n, width, generator=generator).to(adapter.device, adapter.dtype)
+        for item, n in enumerate(_ROWS)
+    }
     rows = torch.zeros(LENGTH, width, dtype=adapter.dtype, device=adapter.device)
     text = adapter.text_rows(torch.tensor(ids, device=adapter.device))
     rows[:, : text.shape[1]] = text
