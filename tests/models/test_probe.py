@@ -178,6 +178,30 @@ def test_media_rows_of_another_width_are_refused(toy: Toy) -> None:
         toy(adapter=NarrowMedia)
 
 
+class HalfMedia(ToyAdapter):
+    def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
+        return [rows.half() for rows in super().encode(artifacts)]
+
+
+class HalfText(ToyAdapter):
+    def text_rows(self, ids: Tensor) -> Tensor:
+        return super().text_rows(ids).half()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "message"),
+    [
+        (HalfMedia, r"media rows of torch\.float16, but .* torch\.float32; .*encode of HalfMedia"),
+        (HalfText, r"text rows of torch\.float16, but .* torch\.float32; .*text_rows of HalfText"),
+    ],
+)
+def test_rows_of_another_dtype_are_refused_with_both_named(
+    adapter: type[ToyAdapter], message: str, toy: Toy
+) -> None:
+    with pytest.raises(ProbeError, match=message):
+        toy(adapter=adapter)
+
+
 class NarrowText(NamedSegments):
     def text_rows(self, ids: Tensor) -> Tensor:
         """Exactly the first segment."""
@@ -323,5 +347,5 @@ class MissingRows(ToyAdapter):
 
 def test_an_image_with_fewer_rows_than_places_is_that_images_error(toy: Toy) -> None:
     loaded = toy(adapter=MissingRows)
-    with pytest.raises(MediaError, match=r"image 0 into \(15, 64\).*\(16, 64\)"):
+    with pytest.raises(MediaError, match=r"the image into \(15, 64\).*\(16, 64\)"):
         loaded.adapter.media_rows([artifact_of(loaded, picture(32, 32))])

@@ -157,13 +157,15 @@ def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
     Text rows may be as wide as the whole row or as its first segment.
 
     Raises:
-        ProbeError: with both numbers, the model's class and what to declare.
+        ProbeError: with both numbers, the model's class and what to declare; or with both dtypes,
+            where rows are not of the weights' dtype.
     """
     contract, who = adapter.contract, adapter.architecture
     with torch.no_grad():
         ids = torch.zeros(2, dtype=torch.int64, device=adapter.device)
         text, planes = _written(adapter, ids)
         _check_rows(contract, text, who=who, kind="text rows", first_segment=True)
+        _check_dtype(adapter, text, kind="text rows")
         if len(text) != len(ids):
             raise ProbeError(
                 f"{type(adapter).__name__}.text_rows gives {len(text)} rows for {len(ids)} tokens"
@@ -171,6 +173,7 @@ def probe_merge(adapter: Adapter, artifacts: Sequence[Artifact] = ()) -> None:
         _check_planes(adapter, planes, rows=len(ids))
         for rows in _probe_media(adapter, artifacts):
             _check_rows(contract, rows, who=who, kind="media rows", first_segment=False)
+            _check_dtype(adapter, rows, kind="media rows")
 
 
 def _written(adapter: Adapter, ids: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -247,3 +250,14 @@ def _check_rows(
     if first_segment and len(contract.segments) > 1 and width == contract.segments[0].width:
         return
     contract.check_written(width, writer=who, rows=kind)
+
+
+def _check_dtype(adapter: Adapter, rows: Tensor, *, kind: str) -> None:
+    """The slot has the weights' dtype, and nothing is cast on the way into it."""
+    if rows.dtype != adapter.dtype:
+        method = "text_rows" if kind == "text rows" else "encode"
+        raise ProbeError(
+            f"{adapter.architecture} writes {kind} of {rows.dtype}, but its weights and the "
+            f"input_embeds slot are {adapter.dtype}; cast them in {method} of "
+            f"{type(adapter).__name__}"
+        )
