@@ -13,6 +13,8 @@
     │   └── LogitsError            ... because the model's logits for it are not finite
     ├── BusyError                  two threads use one engine at the same time
     ├── CapacityError              memory for the request is not there now
+    ├── SchedulerError             requests exist and none can run: a fault of the engine itself
+    ├── IntegrityError             the memory's own books contradict each other
     ├── SlotError                  a static buffer was declared or written wrongly
     └── CaptureError               a body cannot be captured; names the op and the source line
         ├── HostReadError          it reads a tensor's value on the host
@@ -21,6 +23,8 @@
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class FirstlightError(Exception):
@@ -65,6 +69,24 @@ class BusyError(FirstlightError):
 
 class CapacityError(FirstlightError):
     """The memory that a request needs is not available now."""
+
+
+class SchedulerError(FirstlightError):
+    """Requests exist and none of them can run, or a plan is not one of the scheduler's."""
+
+
+class IntegrityError(FirstlightError):
+    """The books of the KV memory contradict each other: a fault of firstlight, never of a request.
+
+    Attributes:
+        findings: everything that does not add up, one sentence each.
+    """
+
+    def __init__(self, findings: Sequence[str]) -> None:
+        shown = "; ".join(findings[:5])
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+        super().__init__(f"KV memory: {shown}{more}")
+        self.findings = tuple(findings)
 
 
 class SlotError(FirstlightError):
