@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from firstlight.attention.context import PagedAttention
+from firstlight.attention.batch import RowsInMemory
+from firstlight.attention.context import PagedAttention, SideViews
 from firstlight.attention.cpu import attention_
 from firstlight.attention.layer import AttentionLayer
-from firstlight.attention.metadata import RowsInMemory, attention_values
+from firstlight.attention.metadata import attention_values, slot_suffix
 from firstlight.attention.op import attention_op
 
 __all__ = [
     "AttentionLayer",
     "PagedAttention",
     "RowsInMemory",
+    "SideViews",
     "attention_",
     "attention_op",
     "attention_values",
+    "slot_suffix",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,22 @@ from torch import Tensor
 from firstlight.attention.cpu import NO_WINDOW
 from firstlight.attention.layer import AttentionLayer
 from firstlight.attention.op import attention_op
+from firstlight.errors import SlotError
 from firstlight.memory.pool import KVPool
+
+
+@dataclass(frozen=True, slots=True)
+class SideViews:
+    """Views of one side's slots, see :mod:`firstlight.attention.metadata`.
+
+    Attributes:
+        write_locations: int64 ``[T]``; page_table: int32 ``[B, max_pages]``;
+        attention_rows: int64 ``[B, 4]``.
+    """
+
+    write_locations: Tensor
+    page_table: Tensor
+    attention_rows: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +34,13 @@ class PagedAttention:
     """Attention over a :class:`KVPool`; one instance per bucket, since the views are its length.
 
     Attributes:
-        write_locations: int64 ``[T]``; page_table: int32 ``[B, max_pages]``;
-        attention_rows: int64 ``[B, 4]``: views of slots, see :mod:`firstlight.attention.metadata`.
+        sides: one a side of the pool's layout, in its order.
+        block_bounds: int64 ``[T, 2]`` for prefix-LM models, else None.
     """
 
     pool: KVPool
-    write_locations: Tensor
-    page_table: Tensor
-    attention_rows: Tensor
+    sides: Sequence[SideViews]
+    block_bounds: Tensor | None = None
 
     def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store the rows' keys and values and attend.
@@ -35,6 +50,9 @@ class PagedAttention:
 
         Returns:
             ``[T, heads, value_dim]``, zero on rows that belong to no request.
+
+        Raises:
+            SlotError: the layer's window is not that of its side.
         """
         return self._attend(layer, q, k, v, last_only=False)
 
@@ -51,12 +69,21 @@ class PagedAttention:
 
         Computed from the slot by operations that a graph records.
         """
-        rows = self.attention_rows
+        rows = self.sides[0].attention_rows
         return (rows[:, 0] + rows[:, 1] - 1).clamp(min=0)
 
     def _attend(
         self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor, *, last_only: bool
     ) -> Tensor:
+        side = self.pool.layout.side_of_layer[layer.index]
+        window = self.pool.layout.sides[side].window
+        # A window that no context can outgrow is none: such a layer lies on the full side.
+        if window is not None and window != layer.window:
+            raise SlotError(
+                f"layer {layer.index} asks for a window of {layer.window}; its keys lie on the "
+                f"side {self.pool.layout.sides[side].name}"
+            )
+        views = self.sides[side]
         out = torch.empty(*q.shape[:2], v.shape[2], dtype=q.dtype, device=q.device)
         attention_op()(
             q,
@@ -64,12 +91,13 @@ class PagedAttention:
             v,
             self.pool.keys[layer.index],
             self.pool.values[layer.index],
-            self.write_locations,
-            self.page_table,
-            self.attention_rows,
+            views.write_locations,
+            views.page_table,
+            views.attention_rows,
+            self.block_bounds,
             out,
             layer.scale,
-            layer.window or NO_WINDOW,
+            window or NO_WINDOW,
             last_only,
         )
         return out

@@ -1,71 +1,104 @@
 """What attention must know of a batch, as values for its slots.
 
-Slots (B requests, T rows):
+Slots of each side (B requests, T rows); the full side has the bare names, a windowed side has
+``.`` and its own name behind them:
 
-* ``write_locations`` int64 ``[T]``: token slot that each row's key and value go to;
-* ``page_table`` int32 ``[B, max_pages]``: a request's pages in order;
-* ``attention_rows`` int64 ``[B, 4]``: first row, rows, context length after the step, and the
-  token slot where the context begins if it lies in one run of pages, else -1.
+* ``write_locations`` int64 ``[T]``: physical token slot that each row's key and value go to;
+* ``page_table`` int32 ``[B, max_pages]``: the physical pages of a request that its rows see or
+  write, each at its index in the context; the sink elsewhere;
+* ``attention_rows`` int64 ``[B, 4]``: first row, rows, context length after the step, and ``run``:
+  the physical token slot of the first position that the request's rows see on this side, if all
+  that they see lies in one run of pages, else -1.
+
+Prefix-LM models have one more for all sides: ``block_bounds`` int64 ``[T, 2]``, the half-open range
+of positions of each row's media block, ``(p, p + 1)`` for a row at position p outside of blocks.
+
+A row at position p sees the key at j iff ``j <= p`` or j is in its block, and, on a windowed side,
+``p - j < window``: a window cuts a block that is longer than itself, as in Gemma 3's own code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from firstlight.attention.batch import Batch, RowsInMemory
 from firstlight.errors import SlotError
-from firstlight.memory.ids import PhysicalPage
+from firstlight.memory.ids import SINK_PAGE
+from firstlight.memory.layout import SideSpec
+from firstlight.memory.page_map import Translation
 
 SCATTERED = -1
+BLOCK_BOUNDS = "block_bounds"
+
+Side = tuple[SideSpec, Translation]
 
 
-@dataclass(frozen=True, slots=True)
-class RowsInMemory:
-    """Positions ``[start, end)`` of one request, which are computed now, and its pages."""
-
-    pages: Sequence[PhysicalPage]
-    start: int
-    end: int
+def slot_suffix(side: SideSpec) -> str:
+    """What a side's slot names end in: nothing for the full side, else e.g. ``.window_512``."""
+    return "" if side.window is None else f".{side.name}"
 
 
 def attention_values(
-    rows: Sequence[RowsInMemory], *, page_size: int, max_pages: int
+    rows: Sequence[RowsInMemory],
+    *,
+    sides: Sequence[Side],
+    page_size: int,
+    max_pages: int,
+    prefix_lm: bool = False,
 ) -> dict[str, Tensor]:
-    """The live part of the three slots for a batch whose requests lie one after another.
+    """The live part of the slots for a batch whose requests lie one after another.
+
+    Args:
+        sides: each side with its map from virtual to physical pages, asked once.
+        max_pages: columns of the page tables.
+        prefix_lm: whether there is a slot for media blocks.
 
     Raises:
-        SlotError: a request holds fewer pages than its positions need, or more than a table row.
+        SlotError: a request has no rows; holds fewer pages than its positions need, or more than a
+            table row takes; one of its pages is not bound on a side whose rows see or write it; a
+            media block is cut by the chunk's edge, or given though ``prefix_lm`` is not set.
     """
-    total = sum(r.end - r.start for r in rows)
-    locations = np.empty(total, dtype=np.int64)
-    table = np.zeros((len(rows), max_pages), dtype=np.int32)
-    facts = np.empty((len(rows), 4), dtype=np.int64)
-    first = 0
-    for i, request in enumerate(rows):
-        pages = np.asarray(request.pages, dtype=np.int64)
-        used = -(-request.end // page_size)
-        if used > len(pages) or used > max_pages:
-            raise SlotError(
-                f"{request.end} tokens need {used} pages of {page_size}; the request holds "
-                f"{len(pages)} and a page table row takes {max_pages}"
-            )
-        table[i, :used] = pages[:used]
-        n = request.end - request.start
-        at = np.arange(request.start, request.end)
-        locations[first : first + n] = pages[at // page_size] * page_size + at % page_size
-        facts[i] = (first, n, request.end, _run_start(pages[:used], page_size))
-        first += n
+    batch = Batch(rows, page_size=page_size, max_pages=max_pages)
+    values: dict[str, Tensor] = {}
+    for spec, translation in sides:
+        for name, array in _side_values(batch, spec, translation).items():
+            values[name + slot_suffix(spec)] = torch.from_numpy(array)
+    if prefix_lm:
+        values[BLOCK_BOUNDS] = torch.from_numpy(batch.block_bounds())
+    elif any(r.blocks for r in rows):
+        raise SlotError("a request brings media blocks, but the model declares a causal mask")
+    return values
+
+
+def _side_values(
+    batch: Batch, spec: SideSpec, translation: Translation
+) -> dict[str, NDArray[np.signedinteger]]:
+    seen = batch.first_seen(spec.window)
+    first_page = seen // batch.page_size
+    owner, column, virtual = batch.pages_from(first_page)
+    physical = translation.translate(virtual)
+    lost = (physical == SINK_PAGE) & (virtual != SINK_PAGE)
+    if lost.any():
+        at = int(np.argmax(lost))
+        raise SlotError(
+            f"virtual page {virtual[at]}, number {column[at]} of request {owner[at]} of the batch, "
+            f"is not bound on the side {spec.name}"
+        )
+    table = np.zeros((len(batch), batch.max_pages), dtype=np.int32)
+    table[owner, column] = physical
+    # A request is in one run iff each of its pages follows the one before it.
+    torn = (physical[1:] != physical[:-1] + 1) & (owner[1:] == owner[:-1])
+    facts = np.empty((len(batch), 4), dtype=np.int64)
+    facts[:, 0], facts[:, 1], facts[:, 2] = batch.first_row, batch.n_rows, batch.ends
+    facts[:, 3] = batch.slots(table, np.arange(len(batch)), seen)
+    facts[owner[1:][torn], 3] = SCATTERED
     return {
-        "write_locations": torch.from_numpy(locations),
-        "page_table": torch.from_numpy(table),
-        "attention_rows": torch.from_numpy(facts),
+        "write_locations": batch.slots(table, batch.owner_of_row, batch.position_of_row),
+        "page_table": table,
+        "attention_rows": facts,
     }
-
-
-def _run_start(pages: np.ndarray, page_size: int) -> int:
-    in_one_run = pages[-1] - pages[0] == len(pages) - 1 and bool((np.diff(pages) == 1).all())
-    return int(pages[0]) * page_size if in_one_run else SCATTERED

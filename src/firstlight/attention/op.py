@@ -17,8 +17,8 @@ from firstlight.attention.cpu import attention_
 _LIBRARY: Any = torch.library.Library("firstlight", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define(
     "attention(Tensor q, Tensor k, Tensor v, Tensor(a!) k_pool, Tensor(b!) v_pool, "
-    "Tensor write_locations, Tensor page_table, Tensor attention_rows, Tensor(c!) out, "
-    "float scale, int window, bool last_only) -> ()"
+    "Tensor write_locations, Tensor page_table, Tensor attention_rows, Tensor? block_bounds, "
+    "Tensor(c!) out, float scale, int window, bool last_only) -> ()"
 )
 _LIBRARY.impl("attention", attention_, "CPU")
 

@@ -1,4 +1,4 @@
-"""The keys and values of all layers, in pages."""
+"""The keys and values of all layers, in pages: one pool a side, one pair of tensors a layer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from firstlight.errors import ConfigError
+from firstlight.memory.layout import KVLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +25,46 @@ class LayerShape:
 class KVPool:
     """Keys ``[pages, page_size, kv_heads, key_dim]`` and values likewise, one pair a layer.
 
-    The addresses are fixed for the pool's life, so captured graphs may hold them. Memory starts as
-    zeros: a dead lane that reads the sink reads finite numbers.
+    ``pages`` are the physical pages of the layer's side, the sink included. The addresses are fixed
+    for the pool's life, so captured graphs may hold them. Memory starts as zeros: a dead lane that
+    reads the sink reads finite numbers.
+
+    Args:
+        layers: one shape per decoder layer.
+        layout: the sides, and which one each layer belongs to.
+        n_pages: physical pages of each side, in the layout's order.
+
+    Raises:
+        ConfigError: the page size is no power of two, or the lengths do not go together.
     """
 
     def __init__(
         self,
         layers: Sequence[LayerShape],
         *,
-        n_pages: int,
+        layout: KVLayout,
+        n_pages: Sequence[int],
         page_size: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
         if page_size < 1 or page_size & (page_size - 1):
             raise ConfigError(f"page_size = {page_size}; accepted: a power of two")
-        self.n_pages = n_pages
+        if len(layers) != len(layout.side_of_layer) or len(n_pages) != len(layout.sides):
+            raise ConfigError(
+                f"{len(layers)} layers and {len(n_pages)} page counts do not go with a layout of "
+                f"{len(layout.side_of_layer)} layers and {len(layout.sides)} sides"
+            )
+        self.layout = layout
+        self.n_pages = tuple(n_pages)
         self.page_size = page_size
 
-        def zeros(heads: int, dim: int) -> Tensor:
-            return torch.zeros(n_pages, page_size, heads, dim, dtype=dtype, device=device)
+        def zeros(side: int, heads: int, dim: int) -> Tensor:
+            return torch.zeros(n_pages[side], page_size, heads, dim, dtype=dtype, device=device)
 
-        self.keys = [zeros(layer.kv_heads, layer.key_dim) for layer in layers]
-        self.values = [zeros(layer.kv_heads, layer.value_dim) for layer in layers]
+        pairs = list(zip(layout.side_of_layer, layers, strict=True))
+        self.keys = [zeros(side, layer.kv_heads, layer.key_dim) for side, layer in pairs]
+        self.values = [zeros(side, layer.kv_heads, layer.value_dim) for side, layer in pairs]
 
     @property
     def nbytes(self) -> int:
@@ -55,6 +73,6 @@ class KVPool:
 
     @staticmethod
     def bytes_per_page(layers: Sequence[LayerShape], page_size: int, dtype: torch.dtype) -> int:
-        """What one page costs over all layers, in bytes."""
+        """What one page costs over ``layers``, in bytes; give it the layers of one side."""
         columns = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in layers)
         return columns * page_size * dtype.itemsize
