@@ -10,7 +10,7 @@ from __future__ import annotations
 from firstlight.graphs.proof.bench import Bench, Outcome, Subject
 from firstlight.graphs.proof.cases import Case, Limits, Media, mixed_case, plan_cases
 from firstlight.graphs.proof.contents import Batch, Contents
-from firstlight.graphs.proof.memory import NoMemory, Placed, ProofMemory
+from firstlight.graphs.proof.memory import NoMemory, Placed, ProofMemory, SidedMemory
 from firstlight.graphs.proof.prover import Prover, Tolerance
 from firstlight.graphs.proof.report import BucketProof, Finding, ProofLevel, ProofReport
 
@@ -30,6 +30,7 @@ __all__ = [
     "ProofMemory",
     "ProofReport",
     "Prover",
+    "SidedMemory",
     "Subject",
     "Tolerance",
     "mixed_case",

@@ -2,7 +2,8 @@
 
 All buckets of a runner compute the same function. The largest one is checked against eager runs
 first; a smaller one then replays the first rows of the same batch, padded with garbage, and must
-give the same rows, keys and values. That costs one replay and no eager run at all.
+give the same rows, keys and values. That costs one replay and no eager run at all. Memory that no
+row of the smaller batch may see holds other contents than it held for the larger one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from firstlight.graphs.proof.contents import Batch
 from firstlight.graphs.proof.equality import written_units
 from firstlight.graphs.proof.memory import Placed
 from firstlight.graphs.proof.report import Finding
+from firstlight.graphs.proof.visible import by_position, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +39,23 @@ class Reference:
     watched: tuple[int, ...]
     before: Mapping[str, Tensor]
 
-    def first(self, n: int) -> Batch:
-        """The batch of the first ``n`` rows; causal attention gives them the same results."""
+    def first(self, n: int) -> Batch | None:
+        """The batch of the first ``n`` rows, or fewer where the last of them would cut a block.
+
+        Causal attention, and one that is bidirectional inside of blocks, gives them the same
+        results. None if no row is left.
+        """
         requests: list[Placed] = []
         left = n
         for request in self.batch.requests:
-            if left > 0:
-                kept = min(len(request), left)
-                requests.append(replace(request, end=request.start + kept))
-                left -= kept
-        return self.batch.cut(0, n - max(left, 0), tuple(requests))
+            end = request.align(min(request.end, request.start + left))
+            if end > request.start:
+                requests.append(replace(request, end=end))
+            if end < request.end:
+                break
+            left -= len(request)
+        rows = sum(map(len, requests))
+        return self.batch.cut(0, rows, tuple(requests)) if rows else None
 
     def contents(self, units: list[int]) -> dict[str, Tensor]:
         """What some watched units held before the run."""
@@ -80,15 +89,7 @@ def check_agreement(
         where = f"output row {wrong.first} is the first of {wrong.rows} to differ by more than "
         where += f"{tolerance:g} of the largest output"
         findings.append(Finding(name, compared, where, wrong.size))
-    units = _whole_units(bench, batch)
-    at = torch.tensor(bench.rows_of(units), dtype=torch.int64)
-    for tensor, held in found.state.items():
-        made = reference.after(tensor, units)
-        wrong = difference(held[at.to(held.device)], made, tolerance * scale_of(made))
-        if wrong is not None:
-            where = f"{tensor}, unit {units[wrong.first]} is the first of {wrong.rows} that differ"
-            findings.append(Finding(name, compared, where, wrong.size))
-            break  # what is wrong in one layer shows in all that follow
+    findings += _stored(bench, reference, batch, found, (name, compared), tolerance)
     return findings, gap
 
 
@@ -102,6 +103,35 @@ def _common(
     pairs = zip(batch.requests, reference.batch.requests, strict=False)
     n = sum(ours.end == theirs.end for ours, theirs in pairs)
     return found.hidden[:n], reference.outcome.hidden[:n]
+
+
+def _stored(
+    bench: Bench,
+    reference: Reference,
+    batch: Batch,
+    found: Outcome,
+    names: tuple[str, str],
+    tolerance: float,
+) -> list[Finding]:
+    """Where the batch stored something else than the reference; the first tensor says it all."""
+    units = [unit for request in batch.requests for unit in written_units(bench, request)]
+    whole = _whole_units(bench, batch)
+    new = written(bench, batch)[bench.rows_of(units)]
+    for tensor, held in found.state.items():
+        made = reference.after(tensor, units)
+        places = by_position(bench, made)
+        if places is None:
+            made, kept = reference.after(tensor, whole), held[bench.rows_of(whole)]
+        else:
+            other = (~new[..., None]).to(held.device)
+            ours = by_position(bench, held[bench.rows_of(units)])
+            assert ours is not None
+            made, kept = places.masked_fill(other, 0), ours.masked_fill(other, 0)
+        wrong = difference(kept, made, tolerance * scale_of(made))
+        if wrong is not None:
+            where = f"{tensor}, unit {units[wrong.first]} is the first of {wrong.rows} that differ"
+            return [Finding(*names, where, wrong.size)]
+    return []
 
 
 def _whole_units(bench: Bench, batch: Batch) -> list[int]:

@@ -13,12 +13,13 @@ from torch import Tensor
 from firstlight.core.reason import Phase
 from firstlight.errors import CaptureError
 from firstlight.graphs.body import Body, BodyInputs
-from firstlight.graphs.proof.cases import Case, Limits
-from firstlight.graphs.proof.contents import Batch, Contents, state_values
-from firstlight.graphs.proof.memory import Placed, ProofMemory
+from firstlight.graphs.proof.cases import GUARDS, Case, Limits, fits_always, media_blocks
+from firstlight.graphs.proof.contents import Batch, Contents
+from firstlight.graphs.proof.memory import Placed, ProofMemory, SidedMemory, windows_of
+from firstlight.graphs.proof.state import LentState
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.slot import Extent
-from firstlight.graphs.slots import EMBEDS, POSITIONS, phase_extent
+from firstlight.graphs.slots import BLOCK_BOUNDS, EMBEDS, POSITIONS, phase_extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class Subject:
             max_context=memory.max_context,
             unit_tokens=memory.unit_tokens,
             free_units=memory.free_units,
+            windows=windows_of(memory),
+            prefix_lm=self.registry.has(BLOCK_BOUNDS),
+            fits=memory.fits if isinstance(memory, SidedMemory) else fits_always,
         )
 
 
@@ -99,22 +103,21 @@ class Bench:
     units: list[int] = field(default_factory=list)
     before: dict[str, Tensor] = field(default_factory=dict)
     _guards: int = 0
-    _found: dict[str, Tensor] = field(default_factory=dict)
-    _state: Mapping[str, Tensor] = field(default_factory=dict)
-    _watched: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    _state: LentState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._state = LentState(self.memory)
 
     def __enter__(self) -> Self:
-        self._state = self.memory.state()
         return self
 
     def lend(self, n: int, guards: int) -> None:
         """Take ``n`` units for all batches to come, ``guards`` of which no batch gets."""
         self._guards = guards
         self.units = list(self.memory.lend(n))
-        if self._state:
-            self._watch(self.units)
-            generator = torch.Generator().manual_seed(self.seed)
-            self.before = state_values(self._state, self._watched, generator)
+        if self._state.tensors:
+            self._state.watch(self.units)
+            self.before = self._state.drawn(torch.Generator().manual_seed(self.seed))
 
     def borrow(self, reference: Reference, batch: Batch) -> bool:
         """Take the units of a reference again, with what they held, and watch those of ``batch``.
@@ -127,17 +130,13 @@ class Bench:
             self.memory.give_back(units)
             return False
         self.units = list(units)
-        if self._state:
+        if self._state.tensors:
             held = {unit for request in batch.requests for unit in request.units}
-            self._watch([u for u in units if u in held or u in (units[0], units[-1])])
+            ends = (units[0], units[-1])
+            self._guards = 0 if held & {*ends} else GUARDS
+            self._state.watch([u for u in units if u in held or u in ends])
             self.before = reference.contents(self.watched)
         return True
-
-    def _watch(self, units: list[int]) -> None:
-        sink = [] if self.memory.sink is None else [self.memory.sink]
-        device = next(iter(self._state.values())).device
-        self._watched = torch.tensor([*sink, *units], device=device)
-        self._found = {k: t.index_select(0, self._watched) for k, t in self._state.items()}
 
     def __exit__(
         self,
@@ -145,7 +144,7 @@ class Bench:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.restore(self._found)
+        self._state.restore()
         self.memory.give_back(self.units)
         self.units = []
         registry = self.subject.registry
@@ -156,19 +155,26 @@ class Bench:
     @property
     def watched(self) -> list[int]:
         """The unit behind each row of a state snapshot: the sink, if any, then the loan."""
-        values: list[int] = self._watched.tolist()
-        return values
+        return self._state.watched
+
+    def window(self, name: str) -> int | None:
+        """How many positions a row sees of a state tensor at most; None for its whole context."""
+        return self._state.window(name)
 
     def place(self, case: Case, turn: int = 0) -> tuple[Placed, ...]:
         """Units for the requests of a case; another ``turn`` gives other places."""
+        size = self.memory.unit_tokens
         room = self.units[self._guards // 2 : len(self.units) - self._guards // 2]
         if case.scattered or turn:
             generator = torch.Generator().manual_seed(self.seed + turn)
             room = [room[i] for i in torch.randperm(len(room), generator=generator).tolist()]
+        common, room = room[: case.shared], room[case.shared :]
         placed = []
         for start, end in case.requests:
-            n = -(-end // self.memory.unit_tokens)
-            placed.append(Placed(tuple(room[:n]), start, end))
+            first = common if start >= case.shared * size else []
+            n = -(-end // size) - len(first)
+            blocks = media_blocks(start, end) if case.blocks else ()
+            placed.append(Placed((*first, *room[:n]), start, end, blocks))
             room = room[n:]
         return tuple(placed)
 
@@ -180,7 +186,9 @@ class Bench:
         self.subject.registry.write(EMBEDS, batch.rows, 0)
 
     def fill(self, batch: Batch, rows: int) -> None:
-        """Everything but the rows."""
+        """Everything but the rows; the memory's sides then hold what the batch needs."""
+        if self._state.tensors:
+            self._state.bind([*batch.requests, *self._beside()])
         values = {**self.memory.values(batch.requests), **batch.planes, POSITIONS: batch.positions}
         self.subject.registry.fill(values, batch.live, self.extent(rows))
 
@@ -227,33 +235,31 @@ class Bench:
 
         return self._run(run, batch, state)
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Write watched units."""
-        for name, held in state.items():
-            self._state[name].index_copy_(0, self._watched, held)
+    def sums(self) -> dict[str, Tensor]:
+        """A sum over the bytes of every row of the state."""
+        return self._state.sums()
 
-    def checksum(self) -> dict[str, int]:
-        """A sum over all bytes of the state that is not watched."""
-        return {
-            name: int(_bits(tensor).sum(dtype=torch.int64))
-            - int(_bits(tensor.index_select(0, self._watched)).sum(dtype=torch.int64))
-            for name, tensor in self._state.items()
-        }
+    def changed_outside(self, before: Mapping[str, Tensor]) -> str | None:
+        """The first tensor that differs from sums made ``before`` in a row of no loan."""
+        return self._state.changed_outside(before)
+
+    def _beside(self) -> list[Placed]:
+        """The units beside those of all batches, as a request, so that sides hold them too."""
+        half = self._guards // 2
+        if not half:
+            return []
+        guards = (*self.units[:half], *self.units[-half:])
+        return [Placed(guards, 0, len(guards) * self.memory.unit_tokens)]
 
     def _run(
         self, run: Callable[[], Tensor], batch: Batch, state: Mapping[str, Tensor] | None
     ) -> Outcome:
-        self.restore(self.before if state is None else state)
+        base = self.before if state is None else state
+        self._state.write(base)
         hidden = run()[: self.subject.outputs(batch)[-1][1]].clone()
-        after = {k: t.index_select(0, self._watched) for k, t in self._state.items()}
-        return Outcome(hidden, after)
+        return Outcome(hidden, self._state.read(base))
 
     def rows_of(self, units: Sequence[int]) -> list[int]:
         """Rows of a state snapshot that hold these units."""
         places = {unit: row for row, unit in enumerate(self.watched)}
         return [places[unit] for unit in units]
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.contiguous().view(widths[tensor.dtype.itemsize])

@@ -131,27 +131,6 @@ class Contents:
         return rows.to(self._device)
 
 
-def state_values(
-    tensors: Mapping[str, Tensor], units: Tensor, generator: torch.Generator
-) -> dict[str, Tensor]:
-    """Random contents of some units of every floating-point state tensor; others as they are.
-
-    Tensors of one shape get the same draw, turned by a unit each, since drawing is slow.
-    """
-    drawn: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
-    found = {}
-    for turn, (name, tensor) in enumerate(tensors.items()):
-        if not tensor.dtype.is_floating_point:
-            found[name] = tensor.index_select(0, units)
-            continue
-        shape = torch.Size((len(units), *tensor.shape[1:]))
-        if (shape, tensor.dtype) not in drawn:
-            values = torch.randn(shape, generator=generator)
-            drawn[shape, tensor.dtype] = values.to(tensor.device, tensor.dtype)
-        found[name] = drawn[shape, tensor.dtype].roll(turn, 0)
-    return found
-
-
 def _media_rows(case: Case, n: int) -> Tensor:
     """Bool ``[n]``: rows whose later segments and planes are live."""
     live = torch.full((n,), case.media is not Media.NONE)

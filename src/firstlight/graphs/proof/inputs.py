@@ -15,27 +15,43 @@ from firstlight.graphs.proof.contents import Batch
 from firstlight.graphs.proof.equality import compare_state, prefix_units
 from firstlight.graphs.proof.memory import Placed
 from firstlight.graphs.proof.report import Finding
+from firstlight.graphs.proof.visible import (
+    by_position,
+    positions,
+    unseen,
+    with_unseen_changed,
+    written,
+)
 from firstlight.graphs.slot import Axis, SlotSpec
 from firstlight.graphs.slots import EMBEDS, POSITIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One input that differs from a base batch; all else is equal."""
+    """One input that differs from a base batch; all else is equal.
+
+    Attributes:
+        stored: an effect may be seen in what the batch stores alone, as for a row whose own output
+            is not asked for.
+    """
 
     what: str
     batch: Batch
     state: Mapping[str, Tensor] | None = None
+    stored: bool = False
 
 
 def changes(bench: Bench, case: Case, base: Batch, *, places: bool) -> Iterator[Change]:
-    """Each segment, plane, position row, and the cached prefix.
+    """Each segment, plane, position row, media blocks, and the cached prefix.
 
     Args:
         places: also the context length, and where the requests live.
     """
     generator = torch.Generator().manual_seed(bench.seed + 1)
     yield from _row_changes(bench, base, generator)
+    if any(_blocks_of(request) for request in base.requests):
+        plain = tuple(replace(request, blocks=()) for request in base.requests)
+        yield Change("media blocks", replace(base, requests=plain), stored=True)
     if not bench.before:
         return
     cached = [u for request in base.requests for u in prefix_units(bench, request)]
@@ -46,12 +62,47 @@ def changes(bench: Bench, case: Case, base: Batch, *, places: bool) -> Iterator[
             if held.dtype.is_floating_point:
                 held[at] = torch.randn(held[at].shape, generator=generator).to(held)
         yield Change("contents of the cached prefix", base, state)
+        yield from _edges(bench, base, generator)
     if cached and places:
         shorter = tuple(_shorter(request) for request in base.requests)
         yield Change("context length", replace(base, requests=shorter))
         moved = _elsewhere(bench, case, cached)
         if moved is not None:
             yield Change("place in memory", replace(base, requests=moved))
+
+
+def _edges(bench: Bench, base: Batch, generator: torch.Generator) -> Iterator[Change]:
+    """For each window, the oldest cached position that a row sees: one more is one too many."""
+    for window in sorted({bench.window(name) for name in bench.before}, key=lambda w: w or 0):
+        spans = []
+        for request in base.requests:
+            edge = request.first_seen(window)
+            # A context within the window has no edge but its beginning.
+            if edge < request.start and (window is None or edge > 0):
+                spans.append((request.units, edge, edge + 1))
+        if not spans:
+            continue
+        mask = positions(bench, spans)
+        state = {}
+        for name, held in bench.before.items():
+            places = by_position(bench, held) if bench.window(name) == window else None
+            if places is None or not held.dtype.is_floating_point:
+                state[name] = held
+                continue
+            at, places = mask.to(held.device), places.clone()
+            # Large, since one position of many has little weight.
+            places[at] = 8 * torch.randn(places[at].shape, generator=generator).to(held)
+            state[name] = places.view(held.shape)
+        if any(state[name] is not held for name, held in bench.before.items()):
+            what = "the first cached position"
+            if window is not None:
+                what = f"the oldest position in a window of {window}"
+            yield Change(what, base, state)
+
+
+def _blocks_of(request: Placed) -> list[tuple[int, int]]:
+    """The blocks of more than one row that are computed now."""
+    return [(a, b) for a, b in request.blocks if request.start <= a < b - 1 < request.end]
 
 
 def _elsewhere(bench: Bench, case: Case, cached: list[int]) -> tuple[Placed, ...] | None:
@@ -87,12 +138,23 @@ def _row_changes(bench: Bench, base: Batch, generator: torch.Generator) -> Itera
 
 def _shorter(request: Placed) -> Placed:
     """The same rows with one token less before them."""
-    return replace(request, start=max(request.start - 1, 0), end=request.end - (request.start > 0))
+    if not request.start:
+        return request
+    blocks = tuple((max(a - 1, 0), b - 1) for a, b in request.blocks)
+    return replace(request, start=request.start - 1, end=request.end - 1, blocks=blocks)
 
 
-def is_read(base: Outcome, changed: Outcome) -> bool:
-    """Whether the outputs of two runs differ at all."""
-    return difference(changed.hidden, base.hidden) is not None
+def is_read(base: Outcome, changed: Outcome, *, stored: bool = False) -> bool:
+    """Whether the outputs of two runs differ at all.
+
+    Args:
+        stored: or what they left in the state.
+    """
+    if difference(changed.hidden, base.hidden) is not None:
+        return True
+    return stored and any(
+        difference(changed.state[name], held) is not None for name, held in base.state.items()
+    )
 
 
 Poison = Callable[[Bench, Batch], None]
@@ -173,3 +235,44 @@ def check_padding(
     if together and not reacts(list(found.values()), "padding"):
         return []
     return [finding for name, poison in found.items() for finding in reacts([poison], name)]
+
+
+def check_unseen(
+    bench: Bench, batch: Batch, base: Outcome, case: str, tolerance: float
+) -> list[Finding]:
+    """Live rows and what they store must not react to memory that none of them may see.
+
+    The sink, where unbound units point; units of no request; what lies behind a context; positions
+    that left the window of a side. All of it is changed at once, and what it was is asked only if
+    something reacts.
+
+    Args:
+        tolerance: in units of the largest output, or the largest value of a state tensor.
+    """
+    if not bench.before:
+        return []
+    masks = unseen(bench, batch)
+    new = written(bench, batch)
+
+    def reacts(names: list[str], name: str) -> list[Finding]:
+        parts = {what: masks[what] for what in names}
+        run = bench.replay(batch, with_unseen_changed(bench, bench.before, parts, bench.seed + 3))
+        compared = f"replays before and after a change of {name}"
+        gap = difference(run.hidden, base.hidden, tolerance * scale_of(base.hidden))
+        if gap is not None:
+            where = f"output row {gap.first} is the first of {gap.rows} live rows to change"
+            return [Finding(case, compared, where, gap.size)]
+        for tensor, held in run.state.items():
+            ours, theirs = by_position(bench, held), by_position(bench, base.state[tensor])
+            if ours is None or theirs is None:
+                continue
+            at = new.to(held.device)
+            gap = difference(ours[at], theirs[at], tolerance * scale_of(theirs[at]))
+            if gap is not None:
+                where = f"{tensor}: row {gap.first} in order of units is stored otherwise"
+                return [Finding(case, compared, where, gap.size)]
+        return []
+
+    if not masks or not reacts(list(masks), "memory that no row sees"):
+        return []
+    return [finding for what in masks for finding in reacts([what], what)]

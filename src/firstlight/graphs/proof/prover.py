@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
@@ -19,11 +20,19 @@ from firstlight.graphs.proof.bench import Bench, Outcome, Subject
 from firstlight.graphs.proof.cases import Case, Limits, Media, mixed_case, plan_cases
 from firstlight.graphs.proof.compare import difference, largest
 from firstlight.graphs.proof.contents import Batch, Contents
-from firstlight.graphs.proof.inputs import changes, check_padding, is_read, leave_stale
+from firstlight.graphs.proof.inputs import (
+    changes,
+    check_padding,
+    check_unseen,
+    is_read,
+    leave_stale,
+)
 from firstlight.graphs.proof.memory import ProofMemory
+from firstlight.graphs.proof.order import BLOCK_MATES, check_order
 from firstlight.graphs.proof.policy import check_fill
 from firstlight.graphs.proof.report import BucketProof, Finding, ProofLevel, unique, unread_text
 from firstlight.graphs.proof.sampled import check_windows, poisoned_replay
+from firstlight.graphs.proof.visible import unseen, with_unseen_changed
 from firstlight.graphs.slots import EMBEDS
 
 _ALONE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -73,7 +82,7 @@ class _Tally:
     findings: list[Finding] = field(default_factory=list)
     unread: list[Finding] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
-    around: Mapping[str, int] = field(default_factory=dict)
+    around: Mapping[str, Tensor] = field(default_factory=dict)
     """Sums over the state that is not watched, before all cases; empty if it is not looked at."""
 
     def alone(self, gap: float) -> None:
@@ -140,7 +149,7 @@ class Prover:
         with self._bench(subject) as bench:
             bench.lend(self._loan(limits, cases), limits.guards)
             full = self.level is ProofLevel.FULL
-            tally.around = bench.checksum() if full else {}
+            tally.around = bench.sums() if full else {}
             for number, case in enumerate(cases):
                 with _findings_of(case.name, tally):
                     self._case(bench, case, number, tally, declarations=declarations or full)
@@ -156,6 +165,8 @@ class Prover:
         """
         n = min(max(subject.previous + 1, subject.bucket - 1), reference.batch.live.tokens)
         batch = reference.first(n)
+        if batch is None:
+            return False
         findings: list[Finding] = []
         with self._bench(subject) as bench:
             if not bench.borrow(reference, batch):
@@ -163,6 +174,8 @@ class Prover:
             with _findings_of("mixed", tally):
                 leave_stale(bench)
                 findings += check_fill(bench, batch, "mixed")
+                masks = unseen(bench, batch)
+                bench.before = with_unseen_changed(bench, bench.before, masks, bench.seed)
                 found = poisoned_replay(bench, batch)
                 tolerance = self._tolerance.of_alone(subject.registry.spec(EMBEDS).dtype)
                 wrong, gap = check_agreement(bench, reference, batch, found, "mixed", tolerance)
@@ -289,7 +302,21 @@ class Prover:
             )
             # Padding that lands in memory of nobody writes the same at every run, but for this one.
             tally.findings += _foreign_writes(tally, bench)
+        if first or self.level is ProofLevel.FULL:
+            self._reach(bench, batch, found, case.name, tally)
         return found
+
+    def _reach(self, bench: Bench, batch: Batch, found: Outcome, name: str, tally: _Tally) -> None:
+        """What rows see: of memory nothing that is not theirs, of each other nothing later."""
+        dtype = bench.subject.registry.spec(EMBEDS).dtype
+        tolerance = self._tolerance.of_padding(dtype)
+        tally.findings += check_unseen(bench, batch, found, name, tolerance)
+        wrong, blind, looked = check_order(bench, batch, found, name, tolerance)
+        tally.findings += wrong
+        if blind is not None:
+            tally.unread.append(blind)
+        elif looked:
+            tally.read.add(BLOCK_MATES)
 
     def _inputs(
         self,
@@ -304,7 +331,7 @@ class Prover:
         replays = self.level is ProofLevel.FULL or bool(tally.findings)
         for change in changes(bench, case, batch, places=replays):
             eager = bench.eager(change.batch, change.state)
-            read = is_read(expected, eager)
+            read = is_read(expected, eager, stored=change.stored)
             if read:
                 tally.read.add(change.what)
             else:
@@ -315,7 +342,7 @@ class Prover:
             replay = bench.replay(change.batch, change.state)
             gap = difference(replay.hidden, eager.hidden, self._tolerance.replay)
             if gap is not None:
-                still = read and not is_read(found, replay)
+                still = read and not is_read(found, replay, stored=change.stored)
                 where = f"{change.what}: " + (
                     "eager's output changes with it, the replay's does not"
                     if still
@@ -371,10 +398,9 @@ def _foreign_writes(tally: _Tally, bench: Bench) -> list[Finding]:
     """Memory that was not even lent must be as it was; said once."""
     if not tally.around:
         return []
-    after = bench.checksum()
-    changed = [name for name, total in after.items() if total != tally.around[name]]
-    if not changed:
+    changed = bench.changed_outside(tally.around)
+    if changed is None:
         return []
     tally.around = {}
-    where = f"{changed[0]}: units outside of every batch were written"
+    where = f"{changed}: units outside of every batch were written"
     return [Finding("all", "memory of nobody, before and after all cases", where)]

@@ -4,7 +4,8 @@ An eager run at the shape of a large bucket takes as long as its capture. Causal
 check that costs one replay: the last rows of a request depend on the rows before them only through
 the memory that those left. So windows of a few rows are run eager, unpadded, over the memory that
 the replay left, and must give the rows, keys and values that the replay gave. Padding and all bytes
-beyond the bucket hold garbage during the replay, so what leaks from there shows as well.
+beyond the bucket hold garbage during the replay, so what leaks from there shows as well. For the
+windows, memory that their rows must not see holds other contents than it held for the replay.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from firstlight.graphs.proof.contents import Batch
 from firstlight.graphs.proof.equality import written_units
 from firstlight.graphs.proof.inputs import poisons
 from firstlight.graphs.proof.report import Finding
+from firstlight.graphs.proof.visible import by_position, unseen, with_unseen_changed, written
 
 WINDOW = 8
 COMPARED = "replay and windows of its rows run eager, over the memory that the replay left"
@@ -54,7 +56,7 @@ def check_windows(
 
 
 def _windows(batch: Batch, draw: random.Random) -> list[tuple[int, int, int]]:
-    """(request, first and end row within it)."""
+    """(request, first and end row within it); whole blocks, and no row in two windows."""
     windows = []
     lengths = [len(request) for request in batch.requests]
     for index in sorted({0, len(lengths) - 1}):
@@ -64,7 +66,14 @@ def _windows(batch: Batch, draw: random.Random) -> list[tuple[int, int, int]]:
     if room > 0:
         start = draw.randrange(room)
         windows.append((longest, start, start + WINDOW))
-    return windows
+    found: list[tuple[int, int, int]] = []
+    for index, first, end in windows:
+        request = batch.requests[index]
+        first = request.align(request.start + first) - request.start
+        end = request.align(request.start + end, up=True) - request.start
+        if not any(i == index and first < e and f < end for i, f, e in found):
+            found.append((index, first, end))
+    return found
 
 
 def _check(
@@ -76,7 +85,8 @@ def _check(
     tolerance: float,
 ) -> tuple[list[Finding], float]:
     small = _batch(batch, windows)
-    again = bench.eager(small, found.state, rows=small.live.tokens)
+    state = with_unseen_changed(bench, found.state, unseen(bench, small), bench.seed + 2)
+    again = bench.eager(small, state, rows=small.live.tokens)
     findings: list[Finding] = []
     worst, scale = 0.0, scale_of(found.hidden)
     for (index, first, end), place in zip(windows, bench.subject.outputs(small), strict=True):
@@ -92,8 +102,9 @@ def _check(
             findings.append(Finding(name, COMPARED, where, gap.size))
     units = [unit for request in small.requests for unit in written_units(bench, request)]
     at = torch.tensor(sorted(set(bench.rows_of(units))))
+    new = written(bench, small)[at]
     for tensor, held in again.state.items():
-        kept, made = found.state[tensor][at], held[at]
+        kept, made = _new(bench, found.state[tensor][at], new), _new(bench, held[at], new)
         gap = difference(kept, made, tolerance * scale_of(made))
         if gap is not None:
             unit = bench.watched[int(at[gap.first])]
@@ -101,6 +112,12 @@ def _check(
             findings.append(Finding(name, COMPARED, where, gap.size))
             break  # what is wrong in one layer shows in all that follow
     return findings, worst
+
+
+def _new(bench: Bench, held: Tensor, written: Tensor) -> Tensor:
+    """Units without what the windows did not write; all of them where positions are not known."""
+    places = by_position(bench, held)
+    return held if places is None else places.masked_fill(~written[..., None].to(held.device), 0)
 
 
 def _outputs(
