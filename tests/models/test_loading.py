@@ -229,7 +229,7 @@ def test_rope_that_depends_on_the_batch_is_refused(
     ("kind", "reason"),
     [
         ("chunked_attention", "layers of type 'chunked_attention'"),
-        ("linear_attention", "layers of type 'linear_attention'"),
+        ("linear_attention", "recurrent layers (1 of 3, of type 'linear_attention')"),
     ],
 )
 def test_layers_of_an_unserved_kind_are_refused(kind: str, reason: str, copy: Copy) -> None:

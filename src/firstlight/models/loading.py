@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from firstlight.errors import ModelLoadError
+from firstlight.errors import ModelLoadError, UnknownArchitectureError
 from firstlight.media import ImageProcessor
 from firstlight.models import attention_hook
 from firstlight.models.adapter import Adapter
@@ -23,7 +23,8 @@ from firstlight.models.files import (
 from firstlight.models.gguf import converted_folder
 from firstlight.models.head import probe_head
 from firstlight.models.probe import LayerFacts, probe_artifact, probe_layers, probe_merge
-from firstlight.models.registry import AdapterRegistry
+from firstlight.models.recurrent import SERVED_LAYERS, why_folder_recurrent, why_recurrent
+from firstlight.models.registry import AdapterRegistry, Entry
 from firstlight.models.weights import first_line, load_weights, read_architecture
 
 
@@ -93,7 +94,7 @@ def load_model(
     path = resolve_model(name, revision=revision)
     folder = converted_folder(path, cache_dir) if path.is_file() else path
     architecture = read_architecture(folder)
-    entry = (registry or AdapterRegistry()).entry(architecture)
+    entry = _entry(registry or AdapterRegistry(), architecture, folder)
     check_weights(folder)
     model = load_weights(
         folder, architecture, entry, choose_dtype(dtype, target), trust_remote_code
@@ -114,6 +115,17 @@ def load_model(
         path=folder,
         max_context=adapter.max_context,
     )
+
+
+def _entry(registry: AdapterRegistry, architecture: str, folder: Path) -> Entry:
+    """The architecture's entry; where there is none, the reason that no adapter would mend."""
+    try:
+        return registry.entry(architecture)
+    except UnknownArchitectureError as error:
+        reason = why_folder_recurrent(folder, architecture)
+        if reason is None:
+            raise
+        raise ModelLoadError(reason) from error
 
 
 def prepare_adapter(model: Any, tokenizer: Any, adapter_class: type[Adapter]) -> Adapter:
@@ -197,11 +209,14 @@ def _refuse_unsupported(adapter: Adapter) -> None:
     for kind, why in _ROPE_REFUSED.items():
         if kind in kinds:
             raise ModelLoadError(f"{who} uses rope of type {kind!r}, which {why}")
-    known = {"full_attention", "sliding_attention"}
-    unknown = sorted(set(getattr(config, "layer_types", None) or ()) - known)
+    types = getattr(config, "layer_types", None) or ()
+    reason = why_recurrent(who, types)
+    if reason is not None:
+        raise ModelLoadError(reason)
+    unknown = sorted(set(types).difference(SERVED_LAYERS))
     if unknown:
         raise ModelLoadError(
-            f"{who} has layers of type {unknown[0]!r}; served are {', '.join(sorted(known))}"
+            f"{who} has layers of type {unknown[0]!r}; served are {', '.join(SERVED_LAYERS)}"
         )
     # Gemma's decoders make encoders of themselves by this field, without a word to attention.
     if getattr(config, "use_bidirectional_attention", None) in (True, "all"):
