@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny_checkpoints import PREFIX_LM_FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
 from torch import Tensor, nn
 
 from firstlight.models.fuse import FuseReport, PackedLinear, fuse_decoder, fuse_model
+from firstlight.models.fuse.attention import HeadNorm
 from firstlight.models.fuse.linear import can_pack
 from firstlight.models.loading import LoadedModel, load_model
 from tests.conftest import TinyCheckpoint
 from tests.models.dense import compose, generate
 from tests.pictures import picture
+
+# Gemma 3 stands for layers with norms behind attention and MLP, and a rope for each type of layer.
+FAMILIES = (*TEXT_FAMILIES, "gemma3", *VISION_FAMILIES, *PREFIX_LM_FAMILIES)
 
 
 def fused(model: LoadedModel) -> FuseReport:
@@ -25,12 +29,12 @@ def loaded(path: TinyCheckpoint, family: str, dtype: str = "float32") -> LoadedM
     return load_model(str(path(family)), dtype=dtype)
 
 
-@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_attention_layer_is_fused_and_the_logits_stay(
     family: str, tiny_checkpoint: TinyCheckpoint
 ) -> None:
     model = loaded(tiny_checkpoint, family)
-    image = [] if family in TEXT_FAMILIES else [picture(48, 32, seed=1)]
+    image = [picture(48, 32, seed=1)] if model.adapter.multimodal else []
     prompt = compose(model, [*image, "What is it?"])
     before, _ = generate(model, prompt, 4)
     report = fused(model)
@@ -84,6 +88,40 @@ def test_a_layer_that_cannot_be_called_alone_stays_with_the_reason(
     assert "TypeError" in report.left["Odd"]
 
 
+def test_a_norm_of_gemmas_kind_is_told_from_one_that_only_looks_like_it(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    class PlainNorm(nn.Module):
+        """Named like Gemma's, but its weight is the factor itself."""
+
+        def __init__(self, weight: nn.Parameter) -> None:
+            super().__init__()
+            self.weight, self.eps = weight, 1e-6
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
+
+    model = loaded(tiny_checkpoint, "gemma3")
+    decoder = model.adapter.decoder
+    first = decoder.layers[0].self_attn
+    first.q_norm = PlainNorm(first.q_norm.weight)
+    report = fused(model)
+    assert decoder.layers[0].self_attn is first
+    assert report.swapped["Gemma3Attention"] == model.adapter.num_layers - 1
+    assert "outputs differ by" in report.left["Gemma3Attention"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_of_gemmas_kind_round_where_the_models_do(
+    dtype: torch.dtype, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    attention = loaded(tiny_checkpoint, "gemma3").adapter.decoder.layers[0].self_attn.to(dtype)
+    x = torch.randn(5, 6, attention.head_dim).to(dtype)
+    with torch.no_grad():
+        want = torch.cat([attention.q_norm(x[:, :4]), attention.k_norm(x[:, 4:])], dim=1)
+        assert torch.equal(HeadNorm.of(attention, 4, 2)(x), want)
+
+
 def test_windows_are_taken_over_from_what_the_layer_asks_for(
     tiny_checkpoint: TinyCheckpoint,
 ) -> None:
@@ -122,7 +160,7 @@ def test_bfloat16_layers_left_over_are_packed_with_the_same_bits(
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_last_layer_is_computed_for_one_row_per_request(
     family: str, tiny_checkpoint: TinyCheckpoint
 ) -> None:

@@ -17,7 +17,6 @@ from firstlight.attention import AttentionLayer
 from firstlight.contract import MaskKind
 from firstlight.core.span import Span
 from firstlight.errors import ModelLoadError
-from firstlight.models.fuse import fuse_model
 from firstlight.models.loading import LoadedModel
 from tests.conftest import TinyCheckpoint
 from tests.models.dense import DenseContext, Inputs, Prompt, compose, generate, load, merged_rows
@@ -211,14 +210,3 @@ def test_an_encoder_of_gemmas_kind_is_refused(
     )
     with pytest.raises(ModelLoadError, match="use_bidirectional_attention = True"):
         load(path)
-
-
-def test_fusing_swaps_only_what_stays_equal(tiny_checkpoint: TinyCheckpoint) -> None:
-    model = load(tiny_checkpoint("gemma3_vl"))
-    prompt = compose(model, [SMALL, "What is it?"])
-    before, _ = generate(model, prompt, 4)
-    report = fuse_model(model.adapter)
-    after, _ = generate(model, prompt, 4)
-    torch.testing.assert_close(after, before, atol=2e-5, rtol=1e-4)
-    assert report.swapped["Gemma3MLP"] == model.adapter.num_layers
-    assert not report.one_row_per_request

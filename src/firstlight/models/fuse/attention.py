@@ -40,7 +40,7 @@ class FusedAttention(nn.Module):
             plain_linears(*(getattr(attention, n, None) for n in names))
             and hasattr(attention, "head_dim")
             and hasattr(attention, "layer_idx")
-            and (norms == [None, None] or all(hasattr(n, "variance_epsilon") for n in norms))
+            and (norms == [None, None] or all(_epsilon(n) is not None for n in norms))
         )
 
     def forward(
@@ -66,13 +66,17 @@ class FusedAttention(nn.Module):
 class HeadNorm(nn.Module):
     """RMSNorm of each head with the head's own weight; without weights it passes heads through.
 
-    Zhang and Sennrich 2019, arXiv:1910.07467; per head as in Qwen3.
+    Zhang and Sennrich 2019, arXiv:1910.07467; per head as in Qwen3. With ``offset``, Gemma's
+    norm: the weight is an offset from one, and rounding to the activations' type comes last.
     """
 
-    def __init__(self, weights: Sequence[Tensor], eps: float) -> None:
+    def __init__(self, weights: Sequence[Tensor], eps: float, *, offset: bool = False) -> None:
         super().__init__()
         self.eps = eps
+        self.offset = offset
         self.weight = torch.stack(list(weights)) if weights else None
+        if self.weight is not None and offset:
+            self.weight = 1.0 + self.weight.float()
 
     @classmethod
     def of(cls, attention: Any, heads: int, kv_heads: int) -> HeadNorm:
@@ -80,7 +84,11 @@ class HeadNorm(nn.Module):
         if getattr(attention, "q_norm", None) is None:
             return cls([], 0.0)
         q, k = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
-        return cls([q] * heads + [k] * kv_heads, float(attention.q_norm.variance_epsilon))
+        eps = _epsilon(attention.q_norm)
+        assert eps is not None  # see FusedAttention.takes
+        # Which kind of norm it is shows in a name only; whether that is so, parity says.
+        offset = not hasattr(attention.q_norm, "variance_epsilon")
+        return cls([q] * heads + [k] * kv_heads, eps, offset=offset)
 
     def forward(self, x: Tensor) -> Tensor:
         """``[T, heads, head_dim]`` to the same."""
@@ -88,7 +96,15 @@ class HeadNorm(nn.Module):
             return x
         wide = x.float()
         inverse = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        if self.offset:
+            return (wide * inverse * self.weight).to(x.dtype)
         return self.weight * (wide * inverse).to(x.dtype)
+
+
+def _epsilon(norm: object) -> float | None:
+    """What a norm adds to the mean square: ``variance_epsilon`` of Llama's kind, or ``eps``."""
+    found = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
+    return found if isinstance(found, float) else None
 
 
 def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -32,13 +33,14 @@ def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport) -> None:
         report: gets what was swapped and what was not.
     """
     hidden_size = decoder.config.hidden_size
-    rotary = _rotary(decoder, position_rank, hidden_size)
     for layer in getattr(decoder, "layers", ()):
         attention: Any = getattr(layer, "self_attn", None)
         mlp: Any = getattr(layer, "mlp", None)
-        if rotary is not None and FusedAttention.takes(attention):
-            fused = partial(_fused_attention, attention, hidden_size, rotary)
-            _swap(layer, "self_attn", fused, report)
+        if FusedAttention.takes(attention):
+            rotary = _rotary(decoder, attention, position_rank, hidden_size)
+            if rotary is not None:
+                fused = partial(_fused_attention, attention, hidden_size, rotary)
+                _swap(layer, "self_attn", fused, report)
         if FusedMLP.takes(mlp):
             _swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size), report)
         _pack_linears(layer, report)
@@ -80,13 +82,18 @@ def _pack_linears(layer: nn.Module, report: FuseReport) -> None:
                 report.count("Linear")
 
 
-def _rotary(decoder: Any, position_rank: int, hidden_size: int) -> Rotary | None:
-    """Cosines and sines ``[1, rows, head_dim]`` as the layers get them; None if they get others."""
+def _rotary(decoder: Any, attention: Any, position_rank: int, hidden_size: int) -> Rotary | None:
+    """Cosines and sines ``[1, rows, head_dim]`` as the layer gets them; None if it gets others.
+
+    Where layers with a window have a rope of their own, the embedding wants the layer's type.
+    """
     rows = 5
     positions = torch.arange(3, 3 + rows).expand(position_rank, 1, rows)
+    where = positions if position_rank > 1 else positions[0]
     hidden = torch.zeros(1, rows, hidden_size, dtype=decoder.dtype)
+    types = "layer_type" in signature(decoder.rotary_emb.forward).parameters
     try:
-        cos, sin = decoder.rotary_emb(hidden, positions if position_rank > 1 else positions[0])
+        cos, sin = decoder.rotary_emb(hidden, where, *([attention.layer_type] if types else []))
     except Exception:
         return None
     return (cos, sin) if cos.ndim == 3 else None

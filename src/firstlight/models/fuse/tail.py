@@ -62,7 +62,11 @@ class TailAttention(nn.Module):
 
 
 class TailLayer(nn.Module):
-    """A pre-norm decoder layer that returns one row per request."""
+    """A pre-norm decoder layer that returns one row per request.
+
+    In Gemma's layers attention and MLP have a norm behind them too; there the norm before the MLP
+    is ``pre_feedforward_layernorm``, and ``post_attention_layernorm`` is what its name says.
+    """
 
     def __init__(self, layer: Any, asked: AttentionLayer) -> None:
         super().__init__()
@@ -73,6 +77,8 @@ class TailLayer(nn.Module):
         self.input_layernorm = layer.input_layernorm
         self.self_attn = TailAttention(layer.self_attn, asked)
         self.post_attention_layernorm = layer.post_attention_layernorm
+        self.inner: Any = getattr(layer, "pre_feedforward_layernorm", None)
+        self.outer: Any = getattr(layer, "post_feedforward_layernorm", None)
         self.mlp = FusedMLP(layer.mlp) if FusedMLP.takes(layer.mlp) else layer.mlp
 
     @staticmethod
@@ -95,8 +101,15 @@ class TailLayer(nn.Module):
         last = context.last_rows()
         normed = self.input_layernorm(hidden_states)[0]
         attended = self.self_attn(normed, position_embeddings, last, context)
-        hidden: Tensor = hidden_states.index_select(1, last) + attended[None]
-        out: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        before, attended = hidden_states.index_select(1, last), attended[None]
+        hidden: Tensor
+        out: Tensor
+        if self.inner is None or self.outer is None:
+            hidden = before + attended
+            out = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        else:
+            hidden = before + self.post_attention_layernorm(attended)
+            out = hidden + self.outer(self.mlp(self.inner(hidden)))
         return out
 
 
