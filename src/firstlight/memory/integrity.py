@@ -63,7 +63,8 @@ def _holdings(memory: KVMemory, holdings: Sequence[Holding]) -> Iterator[str]:
 
 
 def _tree(memory: KVMemory, holdings: Sequence[Holding]) -> Iterator[str]:
-    """Every cached page behind a cached page; who holds one holds its parent; idle ones last."""
+    """Cached pages lie behind cached pages, whoever holds one holds its parent, and the others are
+    idle, each in front of its parent in the order of eviction."""
     parents = {page: parent for page, parent, _ in memory.tree.items()}
     for page, parent, key in memory.tree.items():
         if not 0 < page < memory.allocator.n_pages:
@@ -96,7 +97,8 @@ def _counts(memory: KVMemory, holdings: Sequence[Holding]) -> Iterator[str]:
         page = VirtualPage(number)
         count, owners = memory.counts[page], counted[page]
         if count != owners:
-            yield f"page {page} has count {count} and {owners} owners"
+            tree = ", the prefix tree among them" if page in memory.tree else ""
+            yield f"page {page} has count {count} and {owners} owners{tree}"
         if owners and memory.allocator.is_free(page):
             yield f"page {page} is free and has {owners} owners"
         if not owners and page != VIRTUAL_SINK and not memory.allocator.is_free(page):
