@@ -45,7 +45,7 @@ def check_image(image: str) -> str:
     """The image's path, if there is such a file; found out before a model is loaded.
 
     Raises:
-        MediaError: there is no such file, it is a folder, or an address.
+        MediaError: there is no such file, it is a folder, or an address of another kind.
     """
     if image.startswith("data:"):
         return image
@@ -54,7 +54,8 @@ def check_image(image: str) -> str:
     if _ADDRESS.match(image):
         from firstlight.media.source import load_image  # imports torch
 
-        load_image(image)  # refuses it, in its own words
+        load_image(image)  # refuses it in its own words, but for a file
+        return image
     path = Path(image).expanduser()
     if not path.exists():
         raise MediaError(f"there is no picture {image}")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from firstlight.core.text import check_text
 from firstlight.errors import RequestError
-from firstlight.media.source import brief
+from firstlight.media.brief import brief
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 DETAILS: Final = ("auto", "low", "high")

@@ -1,11 +1,10 @@
-"""Reads what a caller names as a picture: a path, bytes, an image, a data URL."""
+"""Reads what a caller names as a picture: a path, bytes, an image, a data URL, an address."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
-import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -13,51 +12,90 @@ from urllib.parse import unquote_to_bytes
 from PIL import Image
 
 from firstlight.errors import MediaError
+from firstlight.media.brief import limited
+from firstlight.media.fetch import Fetcher
+from firstlight.media.files import MediaRoot, path_of_file_url, read_file
+from firstlight.media.policy import LOCAL, FetchPolicy
 
-MAX_BYTES: Final = 64 * 1024 * 1024
 ACCEPTED: Final = "a path, bytes, a PIL image, or a base64 data URL"
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):", re.ASCII)
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _ALPHABET = re.compile(rb"[A-Za-z0-9+/]*=*")
 
 
-def load_image(
-    source: object, *, allow_paths: bool = True, max_bytes: int = MAX_BYTES
-) -> bytes | Image.Image:
-    """The encoded bytes of a picture, or the image itself if it is one already.
+class SourceLoader:
+    """Reads what one policy accepts; threads may share it.
 
     Args:
-        source: ``str`` (path or data URL), ``Path``, ``bytes`` or a PIL image.
-        allow_paths: whether the file system may be read; a server says no.
-        max_bytes: most bytes that are read.
-
-    Raises:
-        MediaError: unknown kind, unreadable file, malformed data URL, or too large. A data URL is
-            never repeated in the message.
+        policy: what may be read.
+        fetcher: for web addresses; None makes one where the policy fetches at all.
     """
-    if isinstance(source, Image.Image):
-        return source
-    if isinstance(source, bytes | bytearray | memoryview):
-        return _limited(bytes(source), max_bytes)
-    if isinstance(source, Path):
-        return _read(source, allow_paths, max_bytes)
-    if not isinstance(source, str):
-        raise MediaError(f"a picture cannot be a {type(source).__name__}; accepted: {ACCEPTED}")
-    text = source.strip()
-    if not text:
-        raise MediaError(f"the picture is an empty string; accepted: {ACCEPTED}")
-    scheme = _SCHEME.match(text)
-    kind = scheme[1].lower() if scheme else ""
-    if kind == "data":
-        return _limited(decode_data_url(text), max_bytes)
-    if kind in ("http", "https"):
-        raise MediaError(
-            f"pictures from {kind} addresses are not supported yet ({brief(text)}); "
-            f"accepted: {ACCEPTED}"
-        )
-    if (kind and "://" in text[:32]) or kind == "file":
-        raise MediaError(f"{kind}: addresses are not accepted ({brief(text)}); give {ACCEPTED}")
-    return _read(Path(source), allow_paths, max_bytes)
+
+    def __init__(self, policy: FetchPolicy, fetcher: Fetcher | None = None) -> None:
+        self._policy = policy
+        self._root = None if policy.file_root is None else MediaRoot(policy.file_root)
+        if fetcher is None and policy.fetches:
+            fetcher = Fetcher(policy)
+        self._fetcher = fetcher
+
+    def load(self, source: object) -> bytes | Image.Image:
+        """The encoded bytes of a picture, or the image itself if it is one already.
+
+        Args:
+            source: ``str`` (path, data URL, file or web address), ``Path``, ``bytes`` or a PIL
+                image.
+
+        Raises:
+            MediaError: unknown kind, not accepted, unreadable, malformed, or too large. A data URL,
+                a query or a fragment is never repeated in the message.
+        """
+        limit = self._policy.max_bytes
+        if isinstance(source, Image.Image):
+            return source
+        if isinstance(source, bytes | bytearray | memoryview):
+            return limited(bytes(source), limit)
+        if isinstance(source, Path):
+            return self._file(str(source))
+        if not isinstance(source, str):
+            raise MediaError(f"a picture cannot be a {type(source).__name__}; accepted: {ACCEPTED}")
+        text = source.strip()
+        if not text:
+            raise MediaError(f"the picture is an empty string; accepted: {ACCEPTED}")
+        scheme = _SCHEME.match(text)
+        kind = scheme[1].lower() if scheme else ""
+        if kind == "data":
+            return limited(decode_data_url(text), limit)
+        if kind in ("http", "https"):
+            return self._web(text)
+        if kind == "file":
+            return self._file(path_of_file_url(text))
+        if kind and "://" in text[:32]:
+            raise MediaError(f"{kind}: addresses are not accepted; give {ACCEPTED}")
+        return self._file(source)
+
+    def _web(self, url: str) -> bytes:
+        if self._fetcher is None:
+            raise MediaError(
+                "pictures from web addresses are not accepted: no domain is allowed; "
+                f"accepted: {ACCEPTED}"
+            )
+        return self._fetcher.fetch(url)
+
+    def _file(self, path: str | None) -> bytes:
+        """A path, or None for an address that names no path here."""
+        limit = self._policy.max_bytes
+        if self._root is not None:
+            return self._root.read("\0" if path is None else path, limit)
+        if not self._policy.any_path:
+            raise MediaError("pictures from the server's file system are not accepted")
+        if path is None:
+            raise MediaError("the file: address names no path of this machine")
+        return read_file(Path(path), limit)
+
+
+def load_image(source: object, policy: FetchPolicy = LOCAL) -> bytes | Image.Image:
+    """:meth:`SourceLoader.load` for a single use; by default of a caller who owns the machine."""
+    return SourceLoader(policy).load(source)
 
 
 def decode_data_url(url: str) -> bytes:
@@ -95,39 +133,3 @@ def decode_data_url(url: str) -> bytes:
         return base64.b64decode(body + b"=" * (-len(body) % 4), validate=True)
     except binascii.Error as error:
         raise MediaError(f"the data URL's base64 is malformed: {error}") from error
-
-
-def brief(source: object, limit: int = 80) -> str:
-    """A source as an error message may name it: short, and without an image's data."""
-    if isinstance(source, str):
-        if source.lstrip()[:5].lower() == "data:":
-            return f"a data URL of {len(source)} characters"
-        return repr(source if len(source) <= limit else source[: limit - 3] + "...")
-    if isinstance(source, Path):
-        return brief(str(source), limit)
-    if isinstance(source, bytes | bytearray | memoryview):
-        return f"{len(source)} bytes"
-    return f"a {type(source).__name__}"
-
-
-def _read(path: Path, allow_paths: bool, max_bytes: int) -> bytes:
-    if not allow_paths:
-        raise MediaError("pictures from the server's file system are not accepted")
-    try:
-        path = path.expanduser()
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise MediaError(f"{brief(path)} is no regular file")
-        with path.open("rb") as file:
-            # One byte more than allowed tells a file that grew since from one that fits.
-            return _limited(file.read(max_bytes + 1), max_bytes)
-    except FileNotFoundError as error:
-        raise MediaError(f"no such picture: {brief(path)}") from error
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise MediaError(f"the picture {brief(path)} cannot be read: {reason}") from error
-
-
-def _limited(data: bytes, max_bytes: int) -> bytes:
-    if len(data) > max_bytes:
-        raise MediaError(f"the picture is larger than {max_bytes} bytes, the most that is accepted")
-    return data
