@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from firstlight.graphs.sanitizer.finding import Finding, FindingKind, Report
 from firstlight.graphs.sanitizer.guard import GuardedArena, GuardedScratchArena
-from firstlight.graphs.sanitizer.memory import Footprint, PagedMemory, token_slots
+from firstlight.graphs.sanitizer.memory import (
+    Footprint,
+    PagedMemory,
+    footprint_of_pages,
+    token_slots,
+)
 from firstlight.graphs.sanitizer.poison import Poison
 from firstlight.graphs.sanitizer.runner import SanitizingRunner
 from firstlight.graphs.sanitizer.tracker import TrackedRegistry
@@ -25,5 +30,6 @@ __all__ = [
     "Report",
     "SanitizingRunner",
     "TrackedRegistry",
+    "footprint_of_pages",
     "token_slots",
 ]

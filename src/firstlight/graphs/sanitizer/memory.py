@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,21 +11,39 @@ from torch import Tensor
 from firstlight.graphs.ownership import Ownership
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.slot import Extent
-from firstlight.graphs.slots import ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS
+from firstlight.graphs.slots import FULL_SIDE, AttentionNames
 
 SINK = 0  # page
 
 
 @dataclass(frozen=True, slots=True)
 class PagedMemory:
-    """Paged pools under one page numbering; page 0 is the sink.
+    """Paged pools under one physical page numbering, i.e. one side; page 0 is the sink.
 
     Attributes:
         pools: tensors ``[pages, page_size, ...]`` by the name that the owner declared for them.
+        suffix: of the side's attention slots, see :class:`~firstlight.graphs.AttentionNames`.
+        window: how many positions a row sees at most, itself included; None for its whole context.
     """
 
     pools: Mapping[str, Tensor]
     page_size: int
+    suffix: str = FULL_SIDE
+    window: int | None = None
+
+    @property
+    def slots(self) -> AttentionNames:
+        """The slots that index these pools."""
+        return AttentionNames(self.suffix)
+
+    @property
+    def name(self) -> str:
+        """The side in words."""
+        return "KV memory" + (f" of {self.suffix[1:]}" if self.suffix else "")
+
+    def first_seen(self, start: int) -> int:
+        """The earliest position that rows from position ``start`` on see."""
+        return 0 if self.window is None else max(start - self.window + 1, 0)
 
     @property
     def n_pages(self) -> int:
@@ -46,7 +64,12 @@ class PagedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Token slots, int64 ``[n]`` each: the batch's contexts, and those of its new rows in order."""
+    """Physical token slots of one side, int64 ``[n]`` each.
+
+    Attributes:
+        reads: of what the batch's rows see, request by request.
+        writes: of the new rows in order.
+    """
 
     reads: Tensor
     writes: Tensor
@@ -56,22 +79,47 @@ class Footprint:
         return Footprint(*(t[(t >= 0) & (t < n_slots)] for t in (self.reads, self.writes)))
 
 
-def footprint_of_slots(registry: SlotRegistry, live: Extent, page_size: int) -> Footprint | None:
-    """What the attention slots say; None if the registry has no such slots."""
-    if not all(map(registry.has, (ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS))):
+def footprint_of_pages(
+    requests: Iterable[tuple[Tensor, int, int]], memory: PagedMemory
+) -> Footprint:
+    """What a batch may touch of one side, for :meth:`SanitizingRunner.expect`.
+
+    Args:
+        requests: of each its physical pages on this side, int64 ``[n]``, from position 0 on, and
+            the positions ``[start, end)`` that are computed. Pages that left the window may be
+            anything; they are not looked at.
+    """
+    reads, writes = [], []
+    for pages, start, end in requests:
+        first = memory.first_seen(start)
+        slots = token_slots(pages, end, memory.page_size, first)
+        reads.append(slots)
+        writes.append(slots[start - first :])
+    none = torch.empty(0, dtype=torch.int64)
+    return Footprint(torch.cat([*reads, none]), torch.cat([*writes, none]))
+
+
+def footprint_of_slots(
+    registry: SlotRegistry, live: Extent, memory: PagedMemory
+) -> Footprint | None:
+    """What the attention slots of a side say; None if the registry has no such slots."""
+    names = memory.slots
+    if not all(map(registry.has, names.all)):
         return None
-    table = registry.buffer(PAGE_TABLE)
+    table = registry.buffer(names.page_table)
+    longest = table.shape[1] * memory.page_size
     reads: list[Tensor] = []
-    for i, facts in enumerate(registry.buffer(ATTENTION_ROWS)[: live.requests].tolist()):
-        context = min(max(facts[2], 0), table.shape[1] * page_size)
-        reads.append(token_slots(table[i].long(), context, page_size))
-    writes = registry.buffer(WRITE_LOCATIONS)[: live.tokens].clone()
+    for i, facts in enumerate(registry.buffer(names.attention_rows)[: live.requests].tolist()):
+        context = min(max(facts[2], 0), longest)
+        first = min(memory.first_seen(facts[2] - facts[1]), context)
+        reads.append(token_slots(table[i].long(), context, memory.page_size, first))
+    writes = registry.buffer(names.write_locations)[: live.tokens].clone()
     return Footprint(torch.cat([*reads, writes.new_empty(0)]), writes)
 
 
-def token_slots(pages: Tensor, n: int, page_size: int) -> Tensor:
-    """Token slots of positions ``[0, n)`` of a request that holds ``pages``."""
-    at = torch.arange(n)
+def token_slots(pages: Tensor, n: int, page_size: int, first: int = 0) -> Tensor:
+    """Token slots of positions ``[first, n)`` of a request that holds ``pages``."""
+    at = torch.arange(first, n)
     return pages[at // page_size] * page_size + at % page_size
 
 

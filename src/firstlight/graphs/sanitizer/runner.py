@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +32,7 @@ from firstlight.graphs.sanitizer.replay import CheckedReplay
 from firstlight.graphs.sanitizer.sites import MemorySites, Site, intermediates, slot_sites
 from firstlight.graphs.sanitizer.slots import (
     changed_slots,
+    check_blocks,
     check_indices,
     check_slots,
     check_table,
@@ -44,7 +45,7 @@ from firstlight.graphs.sanitizer.tracker import TrackedRegistry
 from firstlight.graphs.sanitizer.trial import Trial
 from firstlight.graphs.sanitizer.vary import vary_slots
 from firstlight.graphs.slot import Extent
-from firstlight.graphs.slots import EMBEDS
+from firstlight.graphs.slots import EMBEDS, FULL_SIDE
 
 _RECORDINGS = 3  # batches of each bucket that are recorded again, to compare
 
@@ -65,8 +66,8 @@ class SanitizingRunner(GraphRunner):
 
     Args:
         report: collects the findings; may be shared by several runners.
-        memory: the KV pools, by the names under which ``owned`` knows them; without it they are
-            neither poisoned nor compared.
+        memory: the KV pools, by the names under which ``owned`` knows them, one entry a side;
+            without it they are neither poisoned nor compared.
         arena: the slots' arena, if it has guard bands.
         poison: see :class:`Poison`.
         settings: the arguments of :class:`GraphRunner`. Give it a :class:`TrackedRegistry`, or
@@ -77,26 +78,33 @@ class SanitizingRunner(GraphRunner):
         self,
         *phase: Any,
         report: Report,
-        memory: PagedMemory | None = None,
+        memory: PagedMemory | Sequence[PagedMemory] = (),
         arena: GuardedArena | None = None,
         poison: Poison = Poison.NAN,
         **settings: Any,
     ) -> None:
         super().__init__(*phase, **settings)
         self.report = report
-        self._memory = memory
+        self._sides = (memory,) if isinstance(memory, PagedMemory) else tuple(memory)
         self._guards = arena
         self._poison = poison
         self._batch: tuple[Extent, Extent] | None = None
         self._held: dict[str, Tensor] = {}
-        self._expected: Footprint | None = None
+        self._expected: Mapping[str, Footprint] = {}
         self._replays: dict[int, CheckedReplay] = {}
         self._signatures: dict[int, Signature] = {}
         self._recorded: dict[int, int] = {}
         self._weights: WeightVersions | None = None
 
-    def expect(self, footprint: Footprint) -> None:
-        """Say which token slots the next batch owns, from another source than the slots."""
+    def expect(self, footprint: Footprint | Mapping[str, Footprint]) -> None:
+        """Say which token slots the next batch owns, from another source than the slots.
+
+        Args:
+            footprint: by the suffix of each side, see :func:`footprint_of_pages`; of the full side
+                if there is only one.
+        """
+        if isinstance(footprint, Footprint):
+            footprint = {FULL_SIDE: footprint}
         self._expected = footprint
 
     def capture(self, bucket: int) -> BucketReport:
@@ -154,7 +162,7 @@ class SanitizingRunner(GraphRunner):
             hidden states [live tokens, hidden_size], in memory of their own.
         """
         batch, expected = self._batch, self._expected
-        self._batch = self._expected = None
+        self._batch, self._expected = None, {}
         if batch is None or batch[0].tokens != decision.tokens:
             # Somebody wrote the slots by other means than fill(): all rows count as live.
             padded = self.extent(self._examined(decision) or decision.padded)
@@ -166,20 +174,22 @@ class SanitizingRunner(GraphRunner):
         return self._run_checked(decision, batch, expected)
 
     def _run_checked(
-        self, decision: Decision, batch: tuple[Extent, Extent], expected: Footprint | None
+        self,
+        decision: Decision,
+        batch: tuple[Extent, Extent],
+        expected: Mapping[str, Footprint],
     ) -> Tensor:
         live, bucket = batch[0], self._examined(decision)
-        use = self._footprint(live, expected, bucket)
+        use = self._footprints(live, expected, bucket)
         before = Snapshot(self._owned)
         slots = slot_contents(self.registry)
         self._collect(self._addresses(bucket), bucket)
         hidden = super().run(decision).clone()
         after = Snapshot(self._owned)
         self._collect(changed_slots(self.registry, slots), bucket)
-        pools = None
-        if self._memory is not None and use is not None:
-            pools = MemorySites(self._memory, use, before, self._poison)
-            self._collect(pools.check_plain(), bucket)
+        pools = [MemorySites(side, touched, before, self._poison) for side, touched in use]
+        for side_pools in pools:
+            self._collect(side_pools.check_plain(), bucket)
         self._collect(self._damage(), bucket)
         if bucket is not None and bucket in self._replays:
             snapshots = (before, Snapshot(self._owned, slots=True))
@@ -215,7 +225,7 @@ class SanitizingRunner(GraphRunner):
         bucket: int,
         batch: tuple[Extent, Extent],
         reference: tuple[Tensor, Snapshot],
-        pools: MemorySites | None,
+        pools: Sequence[MemorySites],
         before: tuple[Snapshot, ...],
     ) -> None:
         """Replay under poison; on trouble find out which poison makes it, and where."""
@@ -227,17 +237,18 @@ class SanitizingRunner(GraphRunner):
             batch[0].tokens,
             bucket,
             before,
-            lambda: "" if pools is None else pools.stored(after),
+            lambda: next(filter(None, (side.stored(after) for side in pools)), ""),
         )
         sites: list[Site] = list(slot_sites(self.registry, *batch, self._poison))
-        if pools is not None:
-            sites += pools.sites()
+        for side in pools:
+            sites += side.sites()
         sites.append(intermediates())
         trouble = trial.run(sites)
         faults: list[Fault] = []
-        if pools is not None and (trouble is None or trouble.what != "raised"):
+        if trouble is None or trouble.what != "raised":
             spread = trouble is not None and trouble.what == "nan"
-            faults += pools.check(self._writer_of(replay), spread=spread)
+            for side in pools:
+                faults += side.check(self._writer_of(replay), spread=spread)
         if trouble is not None:
             faults += trial.guilty(sites)
         elif bool(hidden.isnan().any()):
@@ -246,16 +257,21 @@ class SanitizingRunner(GraphRunner):
             faults += trial.undefined()
         self._collect(faults, bucket)
 
-    def _footprint(
-        self, live: Extent, expected: Footprint | None, bucket: int | None
-    ) -> Footprint | None:
-        """What the batch may touch: as its owner says, else as the slots say."""
-        if self._memory is None:
-            return None
-        shown = footprint_of_slots(self.registry, live, self._memory.page_size)
-        self._collect(check_indices(self.registry, live, self._memory, expected), bucket)
-        self._collect(check_table(shown, expected, self._memory), bucket)
-        return shown if expected is None else expected
+    def _footprints(
+        self, live: Extent, expected: Mapping[str, Footprint], bucket: int | None
+    ) -> list[tuple[PagedMemory, Footprint]]:
+        """What the batch may touch of each side: as its owner says, else as the slots say."""
+        found = []
+        self._collect(check_blocks(self.registry, live), bucket)
+        for side in self._sides:
+            owned = expected.get(side.suffix)
+            shown = footprint_of_slots(self.registry, live, side)
+            self._collect(check_indices(self.registry, live, side, owned), bucket)
+            self._collect(check_table(shown, owned, side), bucket)
+            use = shown if owned is None else owned
+            if use is not None:
+                found.append((side, use))
+        return found
 
     def _addresses(self, bucket: int | None) -> Iterable[Fault]:
         if self._weights is not None:
@@ -263,7 +279,8 @@ class SanitizingRunner(GraphRunner):
         graph = None if bucket is None else self._graphs.get(bucket)
         if isinstance(graph, TapeGraph):
             named = {f"slot {name}": self.registry.buffer(name) for name in self.registry.names}
-            named |= {} if self._memory is None else dict(self._memory.pools)
+            for side in self._sides:
+                named |= dict(side.pools)
             yield from stale_addresses(graph, self._owned, named)
 
     def _writer_of(self, replay: CheckedReplay) -> Any:

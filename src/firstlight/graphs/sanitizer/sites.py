@@ -103,21 +103,22 @@ class MemorySites:
 
     def sites(self) -> Iterator[Site]:
         """Memory of others, the sink, and the rows that this step stores."""
+        name = self._memory.name
         yield Site(
             FindingKind.UNUSED_MEMORY_READ,
-            "KV memory",
-            "token slots outside the contexts of the batch",
+            name,
+            "token slots that no row of the batch sees",
             lambda: self._fill(self._foreign),
         )
         yield Site(
             FindingKind.UNUSED_MEMORY_READ,
-            "KV memory, sink page",
+            f"{name}, sink page",
             "the sink page, which padding rows write",
             lambda: self._fill(self._sink),
         )
         yield Site(
             FindingKind.MEMORY_UNWRITTEN,
-            "KV memory, rows of this step",
+            f"{name}, rows of this step",
             "token slots that this step has to store before it attends to them",
             lambda: self._fill(self._writes & ~self._sink),
         )

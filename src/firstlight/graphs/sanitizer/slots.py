@@ -10,11 +10,11 @@ from torch import Tensor
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.sanitizer.audit import Fault
 from firstlight.graphs.sanitizer.finding import FindingKind
-from firstlight.graphs.sanitizer.memory import Footprint, PagedMemory, compact
+from firstlight.graphs.sanitizer.memory import Footprint, PagedMemory, compact, token_slots
 from firstlight.graphs.sanitizer.poison import bits, is_poison, poison_
 from firstlight.graphs.sanitizer.tracker import TrackedRegistry
 from firstlight.graphs.slot import Axis, Extent, Meaning, SlotSpec
-from firstlight.graphs.slots import PAGE_TABLE, WRITE_LOCATIONS
+from firstlight.graphs.slots import BLOCK_BOUNDS, attention_names
 
 
 def poison_slots(registry: SlotRegistry, values: Mapping[str, Tensor | None], live: Extent) -> None:
@@ -130,11 +130,12 @@ def check_indices(
     registry: SlotRegistry, live: Extent, memory: PagedMemory, expected: Footprint | None
 ) -> Iterator[Fault]:
     """Token slots and pages of the live rows: in range, each once, off the sink, the batch's."""
-    if not (registry.has(WRITE_LOCATIONS) and registry.has(PAGE_TABLE)):
+    names = memory.slots
+    if not all(map(registry.has, names.all)):
         return
     size, n_slots = memory.page_size, memory.n_pages * memory.page_size
-    to = registry.buffer(WRITE_LOCATIONS)[: live.tokens]
-    spec, pages = registry.spec(WRITE_LOCATIONS), registry.spec(PAGE_TABLE)
+    to = registry.buffer(names.write_locations)[: live.tokens]
+    spec, pages = registry.spec(names.write_locations), registry.spec(names.page_table)
     if bool((to >= n_slots).any()):
         detail = f"rows {_rows(to >= n_slots)} lie outside the pool of {n_slots} token slots"
         yield _slot(FindingKind.BAD_INDEX, spec, detail)
@@ -152,10 +153,60 @@ def check_indices(
             f"row {row} goes to token slot {int(to[row])}, which its request's page does not say"
         )
         yield _slot(FindingKind.BAD_INDEX, spec, detail)
-    table = registry.buffer(PAGE_TABLE)[: live.requests]
+    table = registry.buffer(names.page_table)[: live.requests]
     if bool((table >= memory.n_pages).any()):
         detail = f"request rows {_rows(table >= memory.n_pages)} name pages beyond the pool"
         yield _slot(FindingKind.BAD_INDEX, pages, detail)
+        return
+    yield from _check_runs(registry, live, memory)
+
+
+def _check_runs(registry: SlotRegistry, live: Extent, memory: PagedMemory) -> Iterator[Fault]:
+    """Runs that attention reads in one piece must be what the page table says page by page."""
+    names = memory.slots
+    table = registry.buffer(names.page_table)
+    facts = registry.buffer(names.attention_rows)[: live.requests].tolist()
+    for i, (_, rows, context, run) in enumerate(facts):
+        if run < 0 or not 0 < context <= table.shape[1] * memory.page_size:
+            continue
+        first = memory.first_seen(context - rows)
+        slots = token_slots(table[i].long(), context, memory.page_size, first)
+        wrong = slots.ne(torch.arange(run, run + len(slots)))
+        if bool(wrong.any()):
+            position = first + int(wrong.nonzero()[0])
+            detail = (
+                f"request row {i} says that position {position} lies in a run at token slot "
+                f"{run + position - first}, its page table {int(slots[position - first])}"
+            )
+            yield _slot(FindingKind.BAD_INDEX, registry.spec(names.attention_rows), detail)
+
+
+def check_blocks(registry: SlotRegistry, live: Extent) -> Iterator[Fault]:
+    """Media blocks: each row lies in its own, all rows of one agree, and no chunk cuts one."""
+    sides = attention_names(registry.names)
+    if not registry.has(BLOCK_BOUNDS) or not sides:
+        return
+    spec, bounds = registry.spec(BLOCK_BOUNDS), registry.buffer(BLOCK_BOUNDS)
+    for facts in registry.buffer(sides[0].attention_rows)[: live.requests].tolist():
+        first, rows, context, _ = facts
+        mine = bounds[first : first + rows].tolist()
+        if len(mine) < rows:
+            continue  # the facts themselves are wrong, which is said elsewhere
+        for row, (low, high) in enumerate(mine):
+            position = context - rows + row
+            if not low <= position < high:
+                what = f"bounds [{low}, {high}) leave out its own position {position}"
+            elif not context - rows <= low < high <= context:
+                what = f"bounds [{low}, {high}) reach beyond the rows of this batch"
+            elif mine[low - position + row] != [low, high] or mine[high - 1 - position + row] != [
+                low,
+                high,
+            ]:
+                what = f"bounds [{low}, {high}) are not those of the rows at their ends"
+            else:
+                continue
+            yield _slot(FindingKind.BAD_INDEX, spec, f"row {first + row}: {what}")
+            break
 
 
 def check_table(
@@ -172,7 +223,7 @@ def check_table(
         detail = f"the context leaves out {memory.place(missing[0])}, which the batch holds"
     else:
         detail = "the pages of the contexts are in another order than the batch holds them"
-    yield Fault(FindingKind.BAD_INDEX, f"slot {PAGE_TABLE}", detail)
+    yield Fault(FindingKind.BAD_INDEX, f"slot {memory.slots.page_table}", detail)
 
 
 def slot_contents(registry: SlotRegistry) -> dict[str, Tensor]:

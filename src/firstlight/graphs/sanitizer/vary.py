@@ -9,9 +9,7 @@ import torch
 from firstlight.core.reason import Phase
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.slot import Axis, Extent, Meaning
-from firstlight.graphs.slots import ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS
-
-_PLANNED = frozenset({ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS})
+from firstlight.graphs.slots import BLOCK_BOUNDS, attention_names
 
 
 def vary_slots(
@@ -24,9 +22,10 @@ def vary_slots(
     """
     registry.neutralise(padded)
     generator = torch.Generator().manual_seed(1)
+    planned = {BLOCK_BOUNDS, *(n for side in attention_names(registry.names) for n in side.all)}
     for name in registry.names:
         spec = registry.spec(name)
-        if name in _PLANNED or spec.axis is Axis.NONE:
+        if name in planned or spec.axis is Axis.NONE:
             continue
         rows = registry.view(name, padded)
         if spec.meaning is Meaning.INDEX:
