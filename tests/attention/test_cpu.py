@@ -79,8 +79,8 @@ def test_rows_may_be_strided_views_of_a_packed_projection() -> None:
 @pytest.mark.parametrize("seed", [None, 6])
 def test_bfloat16_stays_within_its_own_rounding(seed: int | None) -> None:
     whole = Whole.random(70, seed=5)
-    rounded = Whole(*(t.bfloat16().float() for t in (whole.q, whole.k, whole.v)))
-    memory = Paged([rounded], page_size=4, windows=(0, 16), seed=seed, dtype=torch.bfloat16)
+    q, k, v = (t.bfloat16().float() for t in (whole.q, whole.k, whole.v))
+    memory = Paged([Whole(q, k, v)], page_size=4, windows=(0, 16), seed=seed, dtype=torch.bfloat16)
     for part in [(0, 0, 30), (0, 30, 69), (0, 69, 70)]:
         memory.check([part], atol=2e-2)
 
@@ -101,7 +101,7 @@ def test_only_write_locations_change_in_the_pool() -> None:
             rows = pages[written].flatten(0, 1)
             assert torch.equal(rows[:5], getattr(requests[1], new)[:5])
             rows[:5] = old[written].flatten(0, 1)[:5]
-            pages[written] = rows.unflatten(0, (2, 4))
+            pages[written] = rows.view(2, 4, *rows.shape[1:])
             sink_token = pages[0, 0].clone()
             assert torch.equal(sink_token, torch.full_like(sink_token, PAD))
             pages[0, 0] = old[0, 0]

@@ -25,9 +25,11 @@ class LayerShape:
 class KVPool:
     """Keys ``[pages, page_size, kv_heads, key_dim]`` and values likewise, one pair a layer.
 
-    ``pages`` are the physical pages of the layer's side, the sink included. The addresses are fixed
-    for the pool's life, so captured graphs may hold them. Memory starts as zeros: a dead lane that
-    reads the sink reads finite numbers.
+    ``pages`` are the physical pages of the layer's side, the sink included. In memory all tokens of
+    one head lie behind each other, so that attention, which goes head by head, reads a run of pages
+    as one stream (``benchmarks/attention_runs.py`` measures what that is worth). The addresses are
+    fixed for the pool's life, so captured graphs may hold them. Memory starts as zeros: a dead lane
+    that reads the sink reads finite numbers.
 
     Args:
         layers: one shape per decoder layer.
@@ -60,7 +62,8 @@ class KVPool:
         self.page_size = page_size
 
         def zeros(side: int, heads: int, dim: int) -> Tensor:
-            return torch.zeros(n_pages[side], page_size, heads, dim, dtype=dtype, device=device)
+            by_head = torch.zeros(heads, n_pages[side], page_size, dim, dtype=dtype, device=device)
+            return by_head.permute(1, 2, 0, 3)
 
         pairs = list(zip(layout.side_of_layer, layers, strict=True))
         self.keys = [zeros(side, layer.kv_heads, layer.key_dim) for side, layer in pairs]
