@@ -64,6 +64,8 @@ def test_the_table_has_no_cycle() -> None:
         ("strange/a.py", "from firstlight.core import x", "not in the table"),
         ("core/a.py", "import torch.nn", "core must not import torch"),
         ("contract.py", "from torch import Tensor", "contract must not import torch"),
+        ("engine/scheduling/a.py", "import torch", "engine/scheduling must not import torch"),
+        ("engine/scheduling.py", "import torch", "engine/scheduling must not import torch"),
         ("graphs/a.py", "import transformers", "transformers is imported outside"),
         ("engine/llm.py", "from transformers import x", "transformers is imported outside"),
     ],
@@ -80,6 +82,8 @@ def test_a_wrong_edge_is_found(tmp_path: Path, file: str, text: str, message: st
     [
         ("engine/llm.py", "from firstlight.graphs import x\nimport torch"),
         ("engine/prompt.py", "import transformers"),
+        ("engine/scheduling_of_others.py", "import torch"),
+        ("models/engine/scheduling/a.py", "import torch"),
         ("models/adapters/a.py", "import transformers\nfrom firstlight.attention import x"),
         ("media/a.py", "from transformers import x\nfrom .b import y"),
         ("core/a.py", "from firstlight.core.b import x\nfrom firstlight import errors"),
