@@ -39,14 +39,12 @@ class Whole:
 
     def seen(self, window: int) -> Tensor:
         """Bool ``[n, n]``: whether the row at p sees the key at j, by the rule in words."""
-        n = len(self.q)
-        table = torch.zeros(n, n, dtype=torch.bool)
-        for p in range(n):
-            for j in range(n):
-                together = any(low <= p < high and low <= j < high for low, high in self.blocks)
-                near = not window or p - j < window
-                table[p, j] = near and (j <= p or together)
-        return table
+        p = torch.arange(len(self.q)).unsqueeze(1)
+        j = torch.arange(len(self.q)).unsqueeze(0)
+        table = j <= p
+        for low, high in self.blocks:
+            table |= (low <= p) & (p < high) & (low <= j) & (j < high)
+        return table & (p - j < window) if window else table
 
     def attention(self, window: int = 0, scale: float | None = None) -> Tensor:
         """float64 ``[n, heads, value_dim]``."""
