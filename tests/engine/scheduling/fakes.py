@@ -81,7 +81,7 @@ class Encoder:
 
 
 class CountedMemory:
-    """Counts pages and keeps no cache; hits are told to it by arrival of nobody but the key."""
+    """Counts pages and shares none; how many tokens a key hits is told to it in ``hits``."""
 
     def __init__(
         self, pages: int, page_size: int = 4, window: int | None = None, side_pages: int = 0
@@ -117,13 +117,15 @@ class CountedMemory:
         return whole, min(whole, (seen + self.page_size - 2) // self.page_size + 1)
 
     def start(self, key: PrefixKey, limit: int) -> Holding:
-        cached = min(self.hits.get(id(key), 0), limit) // self.page_size * self.page_size
-        holding = Holding(cached=cached, bound=[range(0)])
-        assert self.reserve(holding, cached)
-        if cached and self.window is not None:
-            first = max(cached - self.window + 1, 0) // self.page_size
-            holding.bound = [range(first, cached // self.page_size)]
-            self.side_free -= len(holding.bound[0])
+        size = self.page_size
+        pages = min(min(self.hits.get(id(key), 0), limit) // size, self.free)
+        first = 0 if self.window is None else max(pages * size - self.window + 1, 0) // size
+        if self.window is not None and pages - first > self.side_free:
+            pages = first = 0
+        holding = Holding(cached=pages * size, bound=[range(first, pages)])
+        assert self.reserve(holding, holding.cached)
+        if self.window is not None:
+            self.side_free -= pages - first
         return holding
 
     def reserve(self, holding: Holding, n_tokens: int, expected: int = 0) -> bool:
@@ -162,5 +164,6 @@ class CountedMemory:
             return
         holding.released = True
         self.free += len(holding.pages)
-        self.side_free += len(holding.bound[0])
+        if self.window is not None:
+            self.side_free += len(holding.bound[0])
         holding.pages = []
