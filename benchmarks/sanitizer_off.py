@@ -106,19 +106,15 @@ def _step(llm: Any, phase: Any, kind: str) -> Callable[[], float]:
     """Mean seconds of a step of 50 rows (prefill) or one request (decode)."""
     import torch
 
-    from firstlight.attention import RowsInMemory, attention_values
+    from firstlight.attention import RowsInMemory
     from firstlight.core.reason import Phase
     from firstlight.graphs import Extent
-    from firstlight.memory import PhysicalPage
+    from firstlight.memory.ids import VirtualPage
 
     runner, memory = llm.parts.runners[phase], llm.parts.memory
     n, start = (50, 0) if phase is Phase.PREFILL else (1, 50)
-    pages = [PhysicalPage(p) for p in range(1, 1 + -(-(start + n) // memory.page_size))]
-    values = attention_values(
-        [RowsInMemory(pages, start, start + n)],
-        page_size=memory.page_size,
-        max_pages=memory.max_pages,
-    )
+    pages = [VirtualPage(p) for p in range(1, 1 + -(-(start + n) // memory.page_size))]
+    values = llm.parts.placement.values([RowsInMemory(pages, start, start + n)])
     contract = llm.parts.model.adapter.contract
     positions = torch.arange(start, start + n).expand(contract.position_rank, n)
     rows = torch.randn(n, contract.input_embeds_hidden_size).to(llm.parts.model.adapter.dtype)

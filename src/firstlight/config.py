@@ -199,6 +199,12 @@ class EngineConfig:
         "and more, for debugging.",
         _is_bool,
     )
+    debug: bool = _setting(
+        False,
+        "True or False",
+        "Check whenever the engine becomes idle that every page is accounted for.",
+        _is_bool,
+    )
     fuse: bool = _setting(
         True,
         "True or False",
@@ -232,6 +238,32 @@ class EngineConfig:
     )
     kv_bytes: int = _setting(
         1 << 30, "an int from 1", "Upper limit of the derived KV pool, in bytes.", _is_int(1)
+    )
+    sliding_pages: int | None = _setting(
+        None,
+        "an int from 3 (page 0 is the sink), or None to derive it",
+        "Pages of the pool of layers with a sliding window. Derived: the windows of `max_num_seqs` "
+        "requests and one step's tokens, twice, so that cached prefixes find room.",
+        _or_none(_is_int(3)),
+    )
+    prefix_cache: bool = _setting(
+        True,
+        "True or False",
+        "Keep the keys and values of what was computed, and start a prompt that begins alike "
+        "(same text, same pictures) behind them.",
+        _is_bool,
+    )
+    encoder_cache_bytes: int = _setting(
+        256 << 20,
+        "an int from 0",
+        "Upper limit of the cache of encoded pictures, in bytes; 0 keeps none.",
+        _is_int(0),
+    )
+    max_encoder_tokens: int = _setting(
+        4096,
+        "an int from 1",
+        "Rows of pictures that one step may encode; a single larger picture still goes alone.",
+        _is_int(1),
     )
     prefill_buckets: tuple[int, ...] | None = _setting(
         None,
@@ -343,6 +375,9 @@ class EngineConfig:
                 "decode_buckets", self.decode_buckets, "max_num_seqs", self.max_num_seqs, why
             )
         tokens = self.max_batch_tokens
+        if tokens and tokens < self.max_num_seqs:
+            why = "a step that decodes all requests has a token of each"
+            _refuse_pair("max_batch_tokens", tokens, "max_num_seqs", self.max_num_seqs, why)
         if tokens and self.prefill_buckets and self.prefill_buckets[-1] > tokens:
             why = "a larger step never runs"
             _refuse_pair("prefill_buckets", self.prefill_buckets, "max_batch_tokens", tokens, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,8 @@ def assert_sensitive(one: Completion, other: Completion) -> None:
 
 def assert_idle(llm: LLM) -> None:
     """No request holds pages, waits or runs."""
-    assert llm.parts.pages.n_free == llm.parts.memory.n_pages - 1
-    assert llm.parts.engine._scheduler.next_batch() is None
+    assert llm.parts.kv.n_free == llm.parts.memory.n_pages - 1
+    assert llm.parts.scheduler.next_batch() is None
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,11 @@ def set_chunk(llm: LLM, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
 
     An engine per chunk size would capture the same graphs again and again.
     """
-    scheduler = llm.parts.engine._scheduler
+    scheduler = llm.parts.scheduler
     assert tokens <= llm.parts.runners[Phase.PREFILL].registry.capacity.tokens
-    monkeypatch.setattr(scheduler, "_max_batch_tokens", tokens)
+    seqs = min(scheduler._limits.max_num_seqs, tokens)
+    limits = replace(scheduler._limits, max_batch_tokens=tokens, max_num_seqs=seqs)
+    monkeypatch.setattr(scheduler, "_limits", limits)
 
 
 def fed_to(

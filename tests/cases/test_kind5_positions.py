@@ -108,16 +108,13 @@ def test_positions_of_all_chunks_together_are_those_of_the_whole_prompt(
 
 def play(llm: LLM, arrivals: Sequence[tuple[int, Request]], after: Callable[[], None]) -> None:
     """Run requests that arrive before the given steps."""
-    engine, scheduler = llm.parts.engine, llm.parts.engine._scheduler
+    engine = llm.parts.engine
     waiting = sorted(arrivals, key=lambda a: a[0])
     for step in itertools.count():
         while waiting and waiting[0][0] <= step:
-            scheduler.add(waiting.pop(0)[1])
-        plan = scheduler.next_batch()
-        if plan is None and not waiting:
+            engine.add(waiting.pop(0)[1])
+        if not engine.step() and not waiting:
             return
-        if plan is not None:
-            engine._run_plan(plan)
         after()
 
 

@@ -30,6 +30,7 @@ def tiny_llm(path: Path, **settings: Any) -> LLM:
         "max_num_seqs": 4,
         "page_size": 4,
         "padding_cost": "free",
+        "debug": True,
     }
     if not settings.get("eager"):
         defaults["prefill_buckets"] = (16, 64, 128, 256, 512)

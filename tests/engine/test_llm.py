@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from firstlight import LLM, SamplingParams
 from firstlight.config import EngineConfig
 from firstlight.core.output import Completion, FinishReason
 from firstlight.errors import BusyError, ConfigError, MediaError, RequestError
+from firstlight.media.artifact import Artifact
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import GREEDY, tiny_llm, user
 from tests.pictures import picture
@@ -30,7 +32,7 @@ def llm(tiny_checkpoint: TinyCheckpoint) -> LLM:
 def pages_come_back(llm: LLM) -> object:
     """Whatever a test did, no request keeps pages."""
     yield
-    assert llm.parts.pages.n_free == llm.parts.memory.n_pages - 1
+    assert llm.parts.kv.n_free == llm.parts.memory.n_pages - 1
 
 
 def test_usage_counts_prompt_image_and_completion_tokens(llm: LLM) -> None:
@@ -201,12 +203,17 @@ def test_one_request_that_fails_in_a_step_leaves_the_others_their_answers(
 ) -> None:
     adapter = llm.parts.model.adapter
     expected = llm.chat(user(SMALL, "What is it?"), GREEDY).token_ids
-    encode = adapter.encode
-    calls = iter([True, False])
-    monkeypatch.setattr(
-        adapter, "encode", lambda a: [r[:-1] for r in encode(a)] if next(calls) else encode(a)
-    )
-    broken, healthy = llm.chat([user(SMALL, "What is it?")] * 2, GREEDY)
+    llm.flush_caches()
+    encode, bad = adapter.encode, picture(40, 24, seed=77)
+
+    def without_a_row(artifacts: Sequence[Artifact]) -> list[torch.Tensor]:
+        return [
+            rows[:-1] if artifact.size == bad.size else rows
+            for artifact, rows in zip(artifacts, encode(artifacts), strict=True)
+        ]
+
+    monkeypatch.setattr(adapter, "encode", without_a_row)
+    broken, healthy = llm.chat([user(bad, "What is it?"), user(SMALL, "What is it?")], GREEDY)
     assert broken.finish_reason is FinishReason.ERROR
     assert broken.error is not None
     assert "rows" in broken.error

@@ -13,11 +13,12 @@ LAYERS = [LayerShape(2, 8, 8)] * 3  # 3 * 2 * 16 columns * 4 bytes = 384 bytes a
 
 def plan(model_context: int = 100, **settings: object) -> MemoryPlan:
     config = EngineConfig.from_options({"page_size": 4, "max_num_seqs": 2, **settings})
-    return plan_memory(config, LAYERS, torch.float32, model_context)
+    return plan_memory(config, LAYERS, [None] * 3, torch.float32, model_context)
 
 
 def test_the_pool_holds_every_request_at_full_length_and_the_sink() -> None:
-    assert plan() == MemoryPlan(n_pages=2 * 25 + 1, page_size=4, max_context=100)
+    whole = plan()
+    assert (whole.n_pages, whole.max_context, whole.side_pages) == (2 * 25 + 1, 100, (2 * 25 + 1,))
 
 
 def test_the_byte_limit_shortens_the_context_when_none_was_asked_for() -> None:
@@ -36,7 +37,8 @@ def test_a_context_beyond_the_byte_limit_is_refused_with_both_numbers() -> None:
 
 
 def test_pages_that_were_asked_for_are_kept() -> None:
-    assert plan(kv_pages=8) == MemoryPlan(8, page_size=4, max_context=28, limit="kv_pages = 8")
+    kept = plan(kv_pages=8)
+    assert (kept.n_pages, kept.max_context, kept.limit) == (8, 28, "kv_pages = 8")
 
 
 def test_the_setting_that_limits_the_context_is_named() -> None:
@@ -68,3 +70,34 @@ def test_a_context_without_room_for_an_answer_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=f"{who} gives a context of 1 token; .* at least 2"):
         plan(**settings)
+
+
+def windowed(windows: list[int | None], **settings: object) -> MemoryPlan:
+    config = EngineConfig.from_options(
+        {"page_size": 4, "max_num_seqs": 2, "max_batch_tokens": 16, **settings}
+    )
+    return plan_memory(config, LAYERS, windows, torch.float32, 1000)
+
+
+def test_a_windowed_side_holds_windows_and_a_step_twice_and_no_more() -> None:
+    plan = windowed([8, None, 8])
+    # A window of 8 lies in up to 3 pages and one is being filled, for two requests; 4 for a step.
+    assert [side.name for side in plan.layout.sides] == ["full", "window_8"]
+    assert plan.side_pages == (2 * 250 + 1, 2 * (2 * 4 + 4) + 1)
+
+
+def test_bytes_are_shared_between_the_sides() -> None:
+    token = 128  # bytes of one layer
+    plan = windowed([8, None, 8], kv_bytes=25 * 4 * 2 * token + 101 * 4 * token)
+    assert plan.side_pages == (101, 25)
+
+
+def test_only_windowed_layers_leave_the_length_of_the_context_to_the_model() -> None:
+    plan = windowed([8, 8, 8], kv_bytes=25 * 4 * 3 * 128)
+    assert (plan.n_pages, plan.max_context, plan.side_pages) == (501, 1000, (25,))
+
+
+def test_a_sliding_pool_below_one_window_is_refused_with_what_would_do() -> None:
+    with pytest.raises(ConfigError, match=r"sliding_pages = 3 .* window of 8 .* at least 4"):
+        windowed([8, None, 8], sliding_pages=3)
+    assert windowed([8, None, 8], sliding_pages=4).side_pages[1] == 4

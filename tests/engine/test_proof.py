@@ -46,7 +46,7 @@ def test_pages_and_pool_are_afterwards_as_if_nothing_had_run(
 ) -> None:
     llm = tiny_llm(tiny_checkpoint("qwen3_vl"), **SMALL)
     llm.verify()
-    assert llm.parts.pages.n_free == llm.parts.memory.n_pages - 1
+    assert llm.parts.kv.n_free == llm.parts.memory.n_pages - 1
     pool = llm.parts.pool
     assert all(not t[1:].any() for t in (*pool.keys, *pool.values))
     for runner in llm.parts.runners.values():

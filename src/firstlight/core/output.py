@@ -9,16 +9,21 @@ from firstlight.core.timing import Timings
 
 
 class FinishReason(StrEnum):
-    """Why generation ended (OpenAI's words)."""
+    """Why generation ended (OpenAI's words; ``abort``: the caller took the request out)."""
 
     STOP = "stop"
     LENGTH = "length"
     ERROR = "error"
+    ABORT = "abort"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request; ``image_tokens`` are part of ``prompt_tokens``."""
+    """Token counts of one request.
+
+    ``image_tokens`` and ``cached_tokens`` are part of ``prompt_tokens``; the latter were found in
+    the prefix cache and not computed again.
+    """
 
     prompt_tokens: int
     completion_tokens: int

@@ -9,19 +9,25 @@ from firstlight.core.reason import Decision
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One step a request took part in."""
+    """One step a request took part in.
+
+    Attributes:
+        tokens: rows of the batch that were this request's own.
+    """
 
     decision: Decision
     seconds: float
+    tokens: int = 0
 
     def as_dict(self) -> dict[str, object]:
-        """The JSON form: phase, mode, bucket, tokens, reason, detail, ms."""
+        """The JSON form: phase, mode, bucket, tokens, own_tokens, reason, detail, ms."""
         d = self.decision
         return {
             "phase": d.phase.value,
             "mode": d.mode.value,
             "bucket": d.bucket,
             "tokens": d.tokens,
+            "own_tokens": self.tokens,
             "reason": d.reason.value,
             "detail": d.detail,
             "ms": round(self.seconds * 1e3, 3),

@@ -10,11 +10,13 @@ import torch
 
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.detokenizer import Detokenizer
+from firstlight.engine.media_items import media_items
 from firstlight.engine.messages import ImageSource, collect_images
 from firstlight.engine.prompt import Prompt, PromptBuilder
 from firstlight.engine.sequence import Sequence
 from firstlight.errors import MediaError, RequestError
 from firstlight.media import Artifact, ImageProcessor, decode_image, load_image
+from firstlight.memory.prefix_key import MediaKey, PrefixKey
 from firstlight.models.loading import LoadedModel
 from firstlight.sampling import SamplingState
 
@@ -37,6 +39,7 @@ class Admission:
 
     Args:
         max_context: tokens of prompt and answer together that a request may have.
+        page_size: tokens of a KV page, the grain of the prefix cache.
         limit: the setting that keeps them below what the model was made for; empty if none does.
         seed: base of the seeds of requests that bring none; each gets its own.
         clock: seconds, monotonic.
@@ -47,6 +50,7 @@ class Admission:
         model: LoadedModel,
         *,
         max_context: int,
+        page_size: int,
         limit: str = "",
         seed: int,
         clock: Callable[[], float],
@@ -54,6 +58,7 @@ class Admission:
         self._model = model
         self._prompts = PromptBuilder(model.tokenizer, model.chat_template, model.adapter)
         self._max_context = max_context
+        self._page_size = page_size
         self._limit = limit
         self._clock = clock
         self._seeds = torch.Generator().manual_seed(seed)
@@ -111,6 +116,7 @@ class Admission:
             )
         room = self._max_context - n
         model = self._model
+        media = media_items(prompt)
         sequence = Sequence(
             prompt=prompt,
             params=params,
@@ -124,6 +130,12 @@ class Admission:
             detokenizer=Detokenizer(model.tokenizer, params.stop),
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
             started=arrived.started,
+            # A list of its own: it grows with the answer.
+            key=PrefixKey(
+                list(prompt.ids), [MediaKey(m.key, m.spans) for m in media], self._page_size
+            ),
+            needs=media,
+            blocks=model.adapter.blocks(prompt.spans),
         )
         sequence.timings.media_s = arrived.media_s
         return sequence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -13,20 +14,27 @@ from firstlight.demo import model_path
 from firstlight.engine.accounting import Weights, ledger_of
 from firstlight.engine.admission import Admission
 from firstlight.engine.costs import Costs, settle_costs
+from firstlight.engine.encoder import Encoder
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
 from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
+from firstlight.engine.placement import Placement
 from firstlight.engine.pool_memory import PoolMemory
 from firstlight.engine.runners import Limits, RunnerBuilder, limits_of
 from firstlight.engine.sanitizing import Sanitizer, SanitizingStep
-from firstlight.engine.scheduler import Scheduler
+from firstlight.engine.scheduling import Limits as SchedulerLimits
+from firstlight.engine.scheduling import Scheduler
+from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step
 from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
 from firstlight.graphs.accounting import Ledger
 from firstlight.graphs.proof import ProofLevel, Prover
 from firstlight.graphs.sanitizer import Report
-from firstlight.memory import KVPool, LayerShape, PageAllocator
+from firstlight.memory import KVPool, LayerShape
+from firstlight.memory.encoder_cache import EncoderCache
+from firstlight.memory.integrity import check as check_memory
+from firstlight.memory.kv_memory import KVMemory
 from firstlight.models.fuse import FuseReport, fuse_model
 from firstlight.models.loading import LoadedModel, load_model
 from firstlight.models.registry import AdapterRegistry
@@ -52,7 +60,11 @@ class Parts:
     model: LoadedModel
     memory: MemoryPlan
     pool: KVPool
-    pages: PageAllocator
+    kv: KVMemory
+    placement: Placement
+    encoder_cache: EncoderCache
+    encoder: Encoder[Sequence]
+    scheduler: Scheduler[Sequence]
     runners: Mapping[Phase, GraphRunner]
     captures: Mapping[Phase, CaptureReport]
     admission: Admission
@@ -112,22 +124,30 @@ def build(
     check_captured(config, runners)
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
     give_back_free_memory()
+    encoder_cache = EncoderCache(config.encoder_cache_bytes)
+    encoder: Encoder[Sequence] = Encoder(model.adapter, encoder_cache, clock=clock)
+    scheduler = _scheduler(config, ground, limits, encoder)
     return Parts(
         config=config,
         model=model,
         memory=ground.memory,
         pool=ground.pool,
-        pages=ground.pages,
+        kv=ground.kv,
+        placement=ground.placement,
+        encoder_cache=encoder_cache,
+        encoder=encoder,
+        scheduler=scheduler,
         runners=runners,
         captures=captures,
         admission=Admission(
             model,
             max_context=ground.memory.max_context,
+            page_size=ground.memory.page_size,
             limit=ground.memory.limit,
             seed=config.seed,
             clock=clock,
         ),
-        engine=_engine(ground, runners, limits, sanitized=config.sanitize, clock=clock),
+        engine=_engine(ground, runners, scheduler, encoder, config=config, clock=clock),
         fused=ground.fused,
         costs=builder.costs,
         packed_bytes=ground.packed_bytes,
@@ -144,7 +164,8 @@ class _Ground:
     packed_bytes: int
     memory: MemoryPlan
     pool: KVPool
-    pages: PageAllocator
+    kv: KVMemory
+    placement: Placement
 
     @property
     def one_row_per_request(self) -> bool:
@@ -156,13 +177,22 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     loaded = Weights.of(adapter.model)
     fused = fuse_model(adapter) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
-    memory = plan_memory(config, layers, adapter.dtype, model.max_context)
+    windows = [f.window for f in model.layers]
+    memory = plan_memory(config, layers, windows, adapter.dtype, model.max_context)
     pool = KVPool(
         layers,
-        n_pages=memory.n_pages,
+        layout=memory.layout,
+        n_pages=memory.side_pages,
         page_size=memory.page_size,
         dtype=adapter.dtype,
         device=adapter.device,
+    )
+    kv = KVMemory(
+        memory.layout,
+        n_pages=memory.n_pages,
+        side_pages=memory.side_pages,
+        page_size=memory.page_size,
+        prefix_cache=config.prefix_cache,
     )
     return _Ground(
         model=model,
@@ -170,7 +200,8 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
         packed_bytes=Weights.of(adapter.model).grown_from(loaded),
         memory=memory,
         pool=pool,
-        pages=PageAllocator(memory.n_pages),
+        kv=kv,
+        placement=Placement.of(kv, memory, adapter.contract),
     )
 
 
@@ -178,12 +209,13 @@ def _runner_builder(
     config: EngineConfig, ground: _Ground, sanitizer: Sanitizer | None
 ) -> RunnerBuilder:
     adapter = ground.model.adapter
-    pool_memory = PoolMemory(ground.pool, ground.pages, ground.memory)
+    pool_memory = PoolMemory(ground.pool, ground.kv, ground.memory, ground.placement)
     return RunnerBuilder(
         adapter.body(),
         adapter.contract,
         ground.pool,
         ground.memory,
+        ground.placement,
         _owned(adapter.decoder, ground.pool),
         dtype=adapter.dtype,
         config=config,
@@ -193,31 +225,44 @@ def _runner_builder(
     )
 
 
+def _scheduler(
+    config: EngineConfig, ground: _Ground, limits: Limits, encoder: Encoder[Sequence]
+) -> Scheduler[Sequence]:
+    return Scheduler(
+        ground.kv,
+        SchedulerLimits(
+            max_num_seqs=limits.max_num_seqs,
+            max_batch_tokens=limits.max_batch_tokens,
+            max_encoder_rows=config.max_encoder_tokens,
+        ),
+        encoder,
+    )
+
+
 def _engine(
     ground: _Ground,
     runners: Mapping[Phase, GraphRunner],
-    limits: Limits,
+    scheduler: Scheduler[Sequence],
+    encoder: Encoder[Sequence],
     *,
-    sanitized: bool,
+    config: EngineConfig,
     clock: Callable[[], float],
 ) -> Engine:
-    memory, adapter = ground.memory, ground.model.adapter
-    scheduler = Scheduler(
-        ground.pages,
-        page_size=memory.page_size,
-        max_num_seqs=limits.max_num_seqs,
-        max_batch_tokens=limits.max_batch_tokens,
-    )
-    step = (SanitizingStep if sanitized else Step)(
-        adapter,
+    step = (SanitizingStep if config.sanitize else Step)(
+        ground.model.adapter,
         runners,
         Sampler(),
-        page_size=memory.page_size,
-        max_pages=memory.max_pages,
+        placement=ground.placement,
         one_row_per_request=ground.one_row_per_request,
     )
-    stop_ids = frozenset(ground.model.eos_token_ids)
-    return Engine(adapter, scheduler, step, stop_ids=stop_ids, clock=clock)
+    return Engine(
+        scheduler,
+        encoder,
+        step,
+        stop_ids=frozenset(ground.model.eos_token_ids),
+        clock=clock,
+        when_idle=partial(check_memory, ground.kv) if config.debug else None,
+    )
 
 
 def _owned(decoder: torch.nn.Module, pool: KVPool) -> Ownership:

@@ -8,38 +8,83 @@ from threading import Lock
 
 from firstlight.core.output import Completion, FinishReason, Usage
 from firstlight.core.plan import BatchPlan
-from firstlight.core.reason import Decision, Phase
-from firstlight.core.span import count_rows
+from firstlight.core.reason import Decision
 from firstlight.core.timing import StepRecord
-from firstlight.engine.merge import check_media
-from firstlight.engine.scheduler import Scheduler
+from firstlight.engine.encoder import Encoder
+from firstlight.engine.scheduling import Scheduler
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step
 from firstlight.errors import BusyError, RequestError
-from firstlight.models.adapter import Adapter
 from firstlight.sampling import Sampled
 
 Clock = Callable[[], float]
 
 
 class Engine:
-    """Runs sequences to their end. What fails for one request ends that request alone."""
+    """Runs sequences to their end. What fails for one request ends that request alone.
+
+    Args:
+        stop_ids: tokens that end an answer.
+        when_idle: called whenever the last request has left, e.g. to check the memory.
+    """
 
     def __init__(
         self,
-        adapter: Adapter,
-        scheduler: Scheduler,
+        scheduler: Scheduler[Sequence],
+        encoder: Encoder[Sequence],
         step: Step,
         *,
         stop_ids: frozenset[int],
         clock: Clock,
+        when_idle: Callable[[], None] | None = None,
     ) -> None:
-        self._adapter = adapter
         self._scheduler = scheduler
+        self._encoder = encoder
         self._step = step
         self._stop_ids = stop_ids
         self._clock = clock
+        self._when_idle = when_idle
         self._stepping = Lock()
+        self._arrivals = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a request; it runs in the steps that follow.
+
+        Raises:
+            RequestError: it could never run in this engine, with the numbers.
+            BusyError: another thread is in a step of this engine.
+        """
+        with self._alone():
+            self._arrivals += 1
+            sequence.arrival = self._arrivals
+            self._scheduler.add(sequence)
+
+    def abort(self, sequence: Sequence) -> None:
+        """Take a request out at any moment; what was computed stays in the prefix cache.
+
+        Raises:
+            BusyError: another thread is in a step of this engine.
+        """
+        with self._alone():
+            if sequence.finish is None:
+                sequence.finish = FinishReason.ABORT
+                self._close(sequence)
+
+    def step(self) -> bool:
+        """Run one batch.
+
+        Returns:
+            False if there was nothing to do.
+
+        Raises:
+            BusyError: another thread is in a step of this engine.
+        """
+        with self._alone():
+            plan = self._scheduler.next_batch()
+            if plan is None:
+                return False
+            self._run_plan(plan)
+            return True
 
     def run(self, sequences: list[Sequence]) -> Iterator[None]:
         """Add the sequences and step until all are finished, one step per item.
@@ -47,26 +92,28 @@ class Engine:
         A step is whole before it is yielded: other runs may make steps of their own in between,
         with these sequences in them.
 
-        Closing the iterator early, or an exception out of a step, removes them and frees their
-        pages.
+        Closing the iterator early, or an exception out of a step, aborts them.
 
         Raises:
+            RequestError: a request could never run in this engine.
             BusyError: another thread is in a step of this engine.
         """
-        with self._alone():
-            for sequence in sequences:
-                self._scheduler.add(sequence)
         try:
+            for sequence in sequences:
+                self.add(sequence)
             while any(s.finish is None for s in sequences):
-                with self._alone():
-                    plan = self._scheduler.next_batch()
-                    assert plan is not None, "an unfinished request is always planned"
-                    self._run_plan(plan)
+                stepped = self.step()
+                assert stepped, "an unfinished request is always planned"
                 yield
         finally:
-            for sequence in sequences:
-                self._scheduler.remove(sequence)
-                sequence.media = None
+            self._drop(sequences)
+
+    def _drop(self, sequences: list[Sequence]) -> None:
+        """Abort without a lock: an exception may have left a step in the middle."""
+        for sequence in sequences:
+            if sequence.finish is None:
+                sequence.finish = FinishReason.ABORT
+                self._close(sequence)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -84,58 +131,54 @@ class Engine:
         plan = self._encode(plan)
         if not plan.chunks:
             return
+        generating = {id(c.request) for c in plan.chunks if c.request.output_ids}
         began = self._clock()
         result = self._step.run(plan)
         now = self._clock()
+        self._scheduler.commit(plan)
+        self._encoder.done(plan)
         for chunk in plan.chunks:
-            self._account(chunk.request, plan.phase, now - began, result.decision)
+            request = chunk.request
+            if request.cached_tokens is None:
+                request.cached_tokens = chunk.start
+            decoding = id(request) in generating
+            self._account(request, len(chunk), now - began, result.decision, decoding=decoding)
         for sequence, sampled in result.sampled:
             self._commit(sequence, sampled, now)
 
     def _encode(self, plan: BatchPlan[Sequence]) -> BatchPlan[Sequence]:
-        """Encode the media that these chunks need; a request whose media fail leaves the plan."""
-        kept = []
-        for chunk in plan.chunks:
-            sequence = chunk.request
-            missing = sequence.media is None and sequence.prompt.artifacts
-            if missing and count_rows(tuple(sequence.prompt.spans), chunk.start, chunk.end):
-                try:
-                    self._encode_media(sequence)
-                except RequestError as error:
-                    self._fail(sequence, error)
-                    continue
-            kept.append(chunk)
-        return BatchPlan(plan.phase, tuple(kept))
-
-    def _encode_media(self, sequence: Sequence) -> None:
-        began = self._clock()
-        rows = self._adapter.media_rows(sequence.prompt.artifacts)
-        check_media(sequence, rows, self._adapter.contract, self._adapter.dtype)
-        sequence.media = list(rows)
-        sequence.timings.encode_s += self._clock() - began
+        """Encode the pictures that these chunks need; a request whose own fail leaves the plan."""
+        gathered = self._encoder.gather(plan)
+        for sequence, error in gathered.failed:
+            self._fail(sequence, error)
+        return gathered.plan
 
     def _account(
-        self, sequence: Sequence, phase: Phase, seconds: float, decision: Decision
+        self,
+        sequence: Sequence,
+        tokens: int,
+        seconds: float,
+        decision: Decision,
+        *,
+        decoding: bool,
     ) -> None:
+        """A step counts as prefill until the first token is there, mixed batches included."""
         timings = sequence.timings
-        timings.steps.append(StepRecord(decision, seconds))
-        if phase is Phase.PREFILL:
-            timings.prefill_s += seconds
-            if sequence.prefilled:
-                sequence.media = None
-        else:
+        timings.steps.append(StepRecord(decision, seconds, tokens))
+        if decoding:
             timings.decode_s += seconds
+        else:
+            timings.prefill_s += seconds
 
     def _commit(self, sequence: Sequence, sampled: Sampled, now: float) -> None:
         """Take a token into the answer, and close the request if it ends it."""
         if sampled.error is not None:
             self._fail(sequence, sampled.error)
             return
-        timings = sequence.timings
         if not sequence.output_ids:
-            timings.ttft_s = now - sequence.started
+            sequence.timings.ttft_s = now - sequence.started
         token = sampled.token_id
-        sequence.output_ids.append(token)
+        sequence.take(token)
         if sampled.logprob is not None:
             sequence.logprobs.append(sampled.logprob)
         if self._ends(sequence, token):
@@ -164,9 +207,14 @@ class Engine:
         self._close(sequence)
 
     def _close(self, sequence: Sequence) -> None:
-        self._scheduler.remove(sequence)
-        sequence.media = None
+        # What a failed request computed is as suspect as what made it fail.
+        self._scheduler.remove(sequence, keep=sequence.finish is not FinishReason.ERROR)
+        self._encoder.forget(sequence)
         sequence.timings.total_s = self._clock() - sequence.started
+        if self._when_idle is not None:
+            stats = self._scheduler.stats
+            if not stats.waiting and not stats.running:
+                self._when_idle()
 
 
 def completion(sequence: Sequence) -> Completion:
@@ -181,6 +229,7 @@ def completion(sequence: Sequence) -> Completion:
             prompt_tokens=len(prompt.ids),
             completion_tokens=len(sequence.output_ids),
             image_tokens=sum(len(span) for span in prompt.spans),
+            cached_tokens=sequence.cached_tokens or 0,
         ),
         timings=sequence.timings,
         logprobs=None if sequence.params.logprobs is None else tuple(sequence.logprobs),

@@ -218,6 +218,11 @@ class LLM:
         """
         return verify(self.parts, progress)
 
+    def flush_caches(self) -> None:
+        """Forget prefixes and encoded pictures of earlier requests; those that run keep theirs."""
+        self.parts.kv.flush()
+        self.parts.encoder_cache.flush()
+
     def inspect(self) -> dict[str, Any]:
         """Contract, slots, buckets, backend and what would run eager, as JSON-ready values."""
         return describe(self.parts)

@@ -10,9 +10,10 @@ import torch
 from firstlight.attention import (
     PagedAttention,
     RowsInMemory,
+    SideViews,
     attention_,
     attention_op,
-    attention_values,
+    slot_suffix,
 )
 from firstlight.config import EngineConfig
 from firstlight.contract import InputContract
@@ -20,6 +21,7 @@ from firstlight.core.reason import Phase
 from firstlight.engine.costs import unsettled_costs
 from firstlight.engine.explicit import check_buckets
 from firstlight.engine.memory_plan import MemoryPlan
+from firstlight.engine.placement import Placement
 from firstlight.engine.sanitizing import Sanitizer
 from firstlight.graphs import (
     Arena,
@@ -45,8 +47,9 @@ from firstlight.graphs import (
 )
 from firstlight.graphs.proof import Prover
 from firstlight.graphs.sanitizer import TrackedRegistry
-from firstlight.graphs.slots import ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS
-from firstlight.memory import SINK_PAGE, KVPool
+from firstlight.graphs.slots import BLOCK_BOUNDS, AttentionNames
+from firstlight.memory import KVPool
+from firstlight.memory.ids import VIRTUAL_SINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class RunnerBuilder:
         contract: InputContract,
         pool: KVPool,
         memory: MemoryPlan,
+        placement: Placement,
         owned: Ownership,
         *,
         dtype: torch.dtype,
@@ -104,6 +108,8 @@ class RunnerBuilder:
         self._contract = contract
         self._pool = pool
         self._memory = memory
+        self._placement = placement
+        self._suffixes = tuple(slot_suffix(side) for side in memory.layout.sides)
         self._owned = owned
         self._dtype = dtype
         self._config = config
@@ -120,7 +126,7 @@ class RunnerBuilder:
         plain = self._sanitizer is None
         registry = (SlotRegistry if plain else TrackedRegistry)(capacity, self._arena)
         pages = self._memory.max_pages
-        for spec in body_slots(self._contract, self._dtype, max_pages=pages):
+        for spec in body_slots(self._contract, self._dtype, max_pages=pages, sides=self._suffixes):
             registry.register(spec)
         registry.allocate()
         buckets = BucketTable(sizes)
@@ -147,13 +153,14 @@ class RunnerBuilder:
         )
 
     def _inputs(self, phase: Phase, registry: SlotRegistry) -> Callable[[int], BodyInputs]:
+        names = [AttentionNames(suffix) for suffix in self._suffixes]
+
         def attention(slots: SlotRegistry, extent: Extent) -> PagedAttention:
-            return PagedAttention(
-                self._pool,
-                write_locations=slots.view(WRITE_LOCATIONS, extent),
-                page_table=slots.view(PAGE_TABLE, extent),
-                attention_rows=slots.view(ATTENTION_ROWS, extent),
+            sides = tuple(
+                SideViews(*(slots.view(name, extent) for name in side.all)) for side in names
             )
+            blocks = slots.view(BLOCK_BOUNDS, extent) if slots.has(BLOCK_BOUNDS) else None
+            return PagedAttention(self._pool, sides, blocks)
 
         def inputs(rows: int) -> BodyInputs:
             extent = phase_extent(phase, rows, registry.capacity)
@@ -168,12 +175,10 @@ class RunnerBuilder:
             extent = phase_extent(phase, rows, registry.capacity)
             longest = 1 if phase is Phase.DECODE else self._memory.max_context
             requests = [
-                RowsInMemory([SINK_PAGE] * self._memory.max_pages, 0, min(longest, rows - start))
+                RowsInMemory([VIRTUAL_SINK] * self._memory.max_pages, 0, min(longest, rows - start))
                 for start in range(0, rows, longest)
             ][: extent.requests]
-            values = attention_values(
-                requests, page_size=self._pool.page_size, max_pages=self._memory.max_pages
-            )
+            values = self._placement.values(requests)
             for name, value in values.items():
                 registry.buffer(name)[: value.shape[0]].copy_(value)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from firstlight.attention import RowsInMemory
 from firstlight.core.plan import BatchPlan
 from firstlight.engine.sequence import Sequence as Request
-from firstlight.engine.step import Step, StepResult
+from firstlight.engine.step import Step, StepResult, rows_in_memory
 from firstlight.graphs import GraphRunner
 from firstlight.graphs.sanitizer import (
     Footprint,
@@ -77,8 +77,8 @@ class SanitizingStep(Step):
         """As :meth:`Step.run`."""
         runner = self._runners[plan.phase]
         if isinstance(runner, SanitizingRunner):
-            rows = [RowsInMemory(c.request.pages, c.start, c.end) for c in plan.chunks]
-            runner.expect(footprint(rows, self._page_size))
+            rows = [rows_in_memory(chunk) for chunk in plan.chunks]
+            runner.expect(footprint(rows, self._placement.page_size))
         return super().run(plan)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,20 +12,29 @@ from firstlight.core.output import FinishReason, TokenLogprob
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.core.timing import Timings
 from firstlight.engine.detokenizer import Detokenizer
+from firstlight.engine.media_items import MediaItem
 from firstlight.engine.prompt import Prompt
-from firstlight.memory import PhysicalPage
+from firstlight.memory.holding import Holding
+from firstlight.memory.prefix_key import PrefixKey
 from firstlight.models.adapter import Positions
 from firstlight.sampling import SamplingState
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request's prompt, its answer so far, the pages it holds and where its time went.
+    """A request's prompt, its answer so far, the memory it holds and where its time went.
 
     Attributes:
         computed: positions whose keys and values are in memory.
         max_tokens: tokens it may generate, after the context's limit.
-        media: encoder rows ``[n, W]`` of its pictures between the first and the last prefill chunk.
+        key: what its pages are called in the prefix cache.
+        needs: its pictures, for the scheduler's and the encoder's planning.
+        blocks: half-open ranges of positions that attend to each other both ways; no chunk cuts
+            one.
+        arrival: its place in the order of all requests; set when it is added.
+        holding: its pages; None while it waits.
+        cached_tokens: positions that it found in the prefix cache; None until it first ran.
+        media: encoder rows ``[n, W]`` of the pictures that the present chunk needs, by item.
         started: clock reading at arrival, in seconds.
     """
 
@@ -35,10 +45,15 @@ class Sequence:
     detokenizer: Detokenizer
     max_tokens: int
     started: float
+    key: PrefixKey
+    needs: tuple[MediaItem, ...] = ()
+    blocks: Seq[tuple[int, int]] = ()
+    arrival: int = 0
     timings: Timings = field(default_factory=Timings)
-    pages: list[PhysicalPage] = field(default_factory=list)
+    holding: Holding | None = None
     computed: int = 0
-    media: list[Tensor] | None = None
+    cached_tokens: int | None = None
+    media: dict[int, Tensor] = field(default_factory=dict)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: FinishReason | None = None
     error: str | None = None
@@ -47,6 +62,11 @@ class Sequence:
     def output_ids(self) -> list[int]:
         """Generated tokens; the list that the sampler's penalties read."""
         return self.sampling.output_ids
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.prompt.ids)
 
     @property
     def length(self) -> int:
@@ -58,9 +78,10 @@ class Sequence:
         """Tokens it may grow to."""
         return len(self.prompt.ids) + self.max_tokens
 
-    @property
-    def prefilled(self) -> bool:
-        return self.computed >= len(self.prompt.ids)
+    def take(self, token: int) -> None:
+        """Append a generated token to the answer."""
+        self.output_ids.append(token)
+        self.key.extend((token,))
 
     def ids(self, start: int, end: int) -> list[int]:
         """Token ids at positions ``[start, end)``."""

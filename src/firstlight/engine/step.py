@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firstlight.attention import RowsInMemory, attention_values
+from firstlight.attention import RowsInMemory
 from firstlight.core.plan import BatchPlan, Chunk
 from firstlight.core.reason import Decision, Phase
 from firstlight.engine.merge import merge
+from firstlight.engine.placement import Placement
 from firstlight.engine.sequence import Sequence
 from firstlight.graphs import Extent, GraphRunner
 from firstlight.models.adapter import Adapter
@@ -31,6 +32,7 @@ class Step:
     """Runs batches; collaborators are given, nothing is built here.
 
     Args:
+        placement: where the requests' pages are.
         one_row_per_request: whether the body returns the last row of each request, not all rows.
     """
 
@@ -40,15 +42,13 @@ class Step:
         runners: Mapping[Phase, GraphRunner],
         sampler: Sampler,
         *,
-        page_size: int,
-        max_pages: int,
+        placement: Placement,
         one_row_per_request: bool,
     ) -> None:
         self._adapter = adapter
         self._runners = runners
         self._sampler = sampler
-        self._page_size = page_size
-        self._max_pages = max_pages
+        self._placement = placement
         self._one_row_per_request = one_row_per_request
 
     @torch.inference_mode()
@@ -61,13 +61,10 @@ class Step:
         contract = self._adapter.contract
         merge(runner.embeds(live.tokens), plan.chunks, self._adapter, contract)
         hidden = runner.run(decision)
-        for chunk in plan.chunks:
-            chunk.request.computed = chunk.end
         return StepResult(decision, self._sample(plan.chunks, hidden))
 
     def _values(self, chunks: tuple[Chunk[Sequence], ...]) -> dict[str, Tensor]:
-        rows = [RowsInMemory(c.request.pages, c.start, c.end) for c in chunks]
-        values = attention_values(rows, page_size=self._page_size, max_pages=self._max_pages)
+        values = self._placement.values([rows_in_memory(chunk) for chunk in chunks])
         columns = [c.request.position_columns(c.start, c.end) for c in chunks]
         values["positions"] = torch.from_numpy(np.concatenate(columns, axis=1))
         if self._adapter.contract.planes:
@@ -95,3 +92,10 @@ class Step:
             [sequence.sampling for sequence, _ in wanted],
         )
         return tuple((s, t) for (s, _), t in zip(wanted, sampled, strict=True))
+
+
+def rows_in_memory(chunk: Chunk[Sequence]) -> RowsInMemory:
+    """A chunk as attention sees it: its pages, its positions, and its blocks."""
+    request = chunk.request
+    assert request.holding is not None, "a request that runs holds pages"
+    return RowsInMemory(request.holding.pages, chunk.start, chunk.end, request.blocks)

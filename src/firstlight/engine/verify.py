@@ -29,7 +29,7 @@ def verify(parts: Parts, progress: Progress | None = None) -> dict[str, Any]:
     if not any(runner.buckets.sizes for runner in parts.runners.values()):
         raise ConfigError("there is nothing to verify: graphs are turned off")
     adapter = parts.model.adapter
-    memory = PoolMemory(parts.pool, parts.pages, parts.memory)
+    memory = PoolMemory(parts.pool, parts.kv, parts.memory, parts.placement)
     prover = Prover(adapter.contract, memory, level=ProofLevel.FULL)
     began = time.perf_counter()
     cases, wrong = check_merge(adapter)
