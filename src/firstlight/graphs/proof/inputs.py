@@ -74,15 +74,17 @@ def changes(bench: Bench, case: Case, base: Batch, *, places: bool) -> Iterator[
 def _edges(bench: Bench, base: Batch, generator: torch.Generator) -> Iterator[Change]:
     """For each window, the oldest cached position that a row sees: one more is one too many."""
     for window in sorted({bench.window(name) for name in bench.before}, key=lambda w: w or 0):
-        spans = []
+        edges, within = [], []
         for request in base.requests:
             edge = request.first_seen(window)
+            within.append((request.units, edge + 1, request.end))
             # A context within the window has no edge but its beginning.
             if edge < request.start and (window is None or edge > 0):
-                spans.append((request.units, edge, edge + 1))
-        if not spans:
+                edges.append((request.units, edge, edge + 1))
+        # Of units that requests share, one's edge lies within the window of another.
+        mask = positions(bench, edges) & ~positions(bench, within)
+        if not bool(mask.any()):
             continue
-        mask = positions(bench, spans)
         state = {}
         for name, held in bench.before.items():
             places = by_position(bench, held) if bench.window(name) == window else None

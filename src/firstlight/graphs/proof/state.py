@@ -31,12 +31,14 @@ class LentState:
     memory: ProofMemory
     watched: list[int] = field(default_factory=list)
     tensors: Mapping[str, Tensor] = field(init=False)
+    _sides: SidedMemory | None = field(init=False)
     _places: dict[str, _Places] = field(default_factory=dict)
     _saved: dict[str, tuple[list[Tensor], list[Tensor]]] = field(default_factory=dict)
     _known: dict[str, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tensors = self.memory.state()
+        self._sides = self.memory if isinstance(self.memory, SidedMemory) else None
 
     def watch(self, units: Sequence[int]) -> None:
         """Look at the sink, if there is one, and at ``units``."""
@@ -46,19 +48,17 @@ class LentState:
 
     def bind(self, requests: Sequence[Placed]) -> None:
         """Let every side hold what a batch needs."""
-        if isinstance(self.memory, SidedMemory):
-            self.memory.bind(requests)
+        if self._sides is not None:
+            self._sides.bind(requests)
             self._place()
 
     def rows(self, name: str, units: Sequence[int]) -> list[int]:
         """Rows of a tensor that hold these units."""
-        if isinstance(self.memory, SidedMemory):
-            return list(self.memory.rows(name, units))
-        return list(units)
+        return list(units if self._sides is None else self._sides.rows(name, units))
 
     def window(self, name: str) -> int | None:
         """How far back rows see in a tensor; None for all of their context."""
-        return self.memory.window(name) if isinstance(self.memory, SidedMemory) else None
+        return None if self._sides is None else self._sides.window(name)
 
     def read(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A snapshot; units that a side does not hold are as in ``base``."""
