@@ -203,6 +203,38 @@ def test_flushing_forgets_everything_and_requests_run_on() -> None:
     assert memory.start(_key(ids), 10).cached == 8
 
 
+def test_what_two_requests_share_since_before_a_flush_is_not_cached_behind_other_pages() -> None:
+    memory = _memory()
+    ids = list(range(13))
+    key = _key(ids)
+    one = _run(memory, key)
+    two = memory.start(_key(ids), 12)
+    memory.flush()
+    other = _run(memory, _key(ids[:9]))  # the same beginning again, at pages of its own
+    memory.publish(one, key, 13)
+    memory.release(one)
+    check(memory, [two, other])
+    memory.release(other)
+    memory.release(two)
+    check(memory)
+    assert memory.usage().pages.held == 0
+
+
+def test_a_page_cached_again_after_a_flush_can_be_evicted_when_its_last_holder_ends() -> None:
+    memory = _memory()
+    ids = list(range(9))
+    key = _key(ids)
+    one = _run(memory, key)
+    two = _run(memory, _key([*ids[:8], 50, 51, 52, 53, 54]))
+    memory.flush()
+    memory.publish(one, key, 9)
+    memory.release(one)
+    memory.release(two)
+    check(memory)
+    assert memory.usage().pages.held == 0
+    assert memory.start(_key(ids), 8).cached == 8
+
+
 def test_pages_lie_in_one_run_behind_a_cached_beginning() -> None:
     memory = _memory()
     ids = list(range(8))

@@ -23,7 +23,7 @@ MEMORIES = [
 ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @pytest.mark.parametrize("prefix_cache", [True, False])
 @pytest.mark.parametrize("memory", MEMORIES)
 @given(
