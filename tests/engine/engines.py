@@ -24,12 +24,15 @@ def tiny_llm(path: Path, **settings: Any) -> LLM:
     """An engine in float32 with few buckets, so that it starts quickly.
 
     Padding counts as free: tests say which step runs by graph, not how fast this machine is now.
+    No prefix is reused unless a test asks for it: most look at what a step makes of a whole prompt.
+    The memory is checked whenever the engine is idle.
     """
     defaults: dict[str, Any] = {
         "dtype": "float32",
         "max_num_seqs": 4,
         "page_size": 4,
         "padding_cost": "free",
+        "prefix_cache": False,
         "debug": True,
     }
     if not settings.get("eager"):

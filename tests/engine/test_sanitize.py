@@ -16,7 +16,7 @@ from firstlight import LLM, SamplingParams
 from firstlight.attention import RowsInMemory
 from firstlight.attention.metadata import attention_values
 from firstlight.core.reason import Decision, Mode, Phase, Reason
-from firstlight.engine import step as engine_step
+from firstlight.engine import placement
 from firstlight.engine.merge import merge
 from firstlight.engine.step import Step
 from firstlight.errors import ConfigError
@@ -146,7 +146,7 @@ def test_a_merge_that_forgets_a_row_is_found(
         merge(into, *rest)  # type: ignore[arg-type]
         into[1:2].copy_(before)
 
-    monkeypatch.setattr(engine_step, "merge", wrong)
+    monkeypatch.setattr(placement, "merge", wrong)
     llm = ask(tiny_checkpoint("llama"), "Hello there.")
     found = [f for f in llm.findings if f.kind is K.ROW_UNWRITTEN]
     assert [(f.subject, f.phase, f.bucket) for f in found] == [
@@ -158,13 +158,13 @@ def test_a_merge_that_forgets_a_row_is_found(
 def test_metadata_that_name_another_requests_page_are_found(
     tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(rows: Sequence[RowsInMemory], **sizes: int) -> dict[str, Tensor]:
+    def wrong(rows: Sequence[RowsInMemory], **sizes: Any) -> dict[str, Tensor]:
         values = attention_values(rows, **sizes)
         if len(rows) > 1:
             values["write_locations"][-1] = int(rows[0].pages[0]) * sizes["page_size"]
         return values
 
-    monkeypatch.setattr(engine_step, "attention_values", wrong)
+    monkeypatch.setattr(placement, "attention_values", wrong)
     llm = ask(tiny_checkpoint("llama"), "Hello there.", "And hello to you.")
     kinds = {f.kind for f in llm.findings}
     assert {K.BAD_INDEX, K.MEMORY_UNWRITTEN} <= kinds
@@ -174,14 +174,14 @@ def test_metadata_that_name_another_requests_page_are_found(
 def test_a_page_of_nobody_that_is_written_is_named_with_the_attention_operation(
     tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(rows: Sequence[RowsInMemory], **sizes: int) -> dict[str, Tensor]:
+    def wrong(rows: Sequence[RowsInMemory], **sizes: Any) -> dict[str, Tensor]:
         values = attention_values(rows, **sizes)
         last = llm.parts.memory.n_pages * sizes["page_size"] - 1
         values["write_locations"][0] = last
         return values
 
     llm = LLM(tiny_checkpoint("llama"), **{**SETTINGS, **FEW, "sanitize": True})
-    monkeypatch.setattr(engine_step, "attention_values", wrong)
+    monkeypatch.setattr(placement, "attention_values", wrong)
     llm.chat(turn("Hello there."), PARAMS)
     found = next(f for f in llm.findings if f.kind is K.FOREIGN_WRITE and f.op)
     assert found.subject.startswith("KV pool, keys of layer")
@@ -192,13 +192,13 @@ def test_a_page_of_nobody_that_is_written_is_named_with_the_attention_operation(
 def test_a_context_that_takes_in_a_foreign_page_is_found(
     tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(rows: Sequence[RowsInMemory], **sizes: int) -> dict[str, Tensor]:
+    def wrong(rows: Sequence[RowsInMemory], **sizes: Any) -> dict[str, Tensor]:
         values = attention_values(rows, **sizes)
         values["page_table"][0, 0] += 20
         values["attention_rows"][0, 3] = -1
         return values
 
-    monkeypatch.setattr(engine_step, "attention_values", wrong)
+    monkeypatch.setattr(placement, "attention_values", wrong)
     llm = ask(tiny_checkpoint("llama"), "Hello there.")
     by_kind = {f.kind: f for f in llm.findings if f.phase is Phase.PREFILL}
     assert by_kind[K.BAD_INDEX].subject == "slot page_table"

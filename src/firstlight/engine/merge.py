@@ -10,29 +10,9 @@ from torch import Tensor
 from firstlight.contract import InputContract
 from firstlight.core.plan import Chunk
 from firstlight.core.span import Span
-from firstlight.engine.media_rows import check_rows
 from firstlight.engine.sequence import Sequence
-from firstlight.errors import MediaError, SlotError
+from firstlight.errors import SlotError
 from firstlight.models.adapter import Adapter
-
-
-def check_media(
-    sequence: Sequence, rows: Seq[Tensor], contract: InputContract, dtype: torch.dtype
-) -> None:
-    """:func:`check_rows` for all pictures of a prompt.
-
-    Args:
-        rows: one ``[n, W]`` per picture, in prompt order.
-
-    Raises:
-        MediaError: a picture has other rows than its spans hold places, or another width or dtype.
-    """
-    for item, tensor in enumerate(rows):
-        places = sum(len(span) for span in sequence.prompt.spans if span.item == item)
-        try:
-            check_rows(tensor, places, contract, dtype)
-        except MediaError as error:
-            raise MediaError(f"picture {item}: {error}") from error
 
 
 def merge(
