@@ -11,6 +11,7 @@
     ├── RequestError               one request cannot be served; the others go on
     │   ├── MediaError             ... because of a picture it brought
     │   └── LogitsError            ... because the model's logits for it are not finite
+    ├── ArtifactError              what prepares pictures broke its contract; no request is to blame
     ├── BusyError                  two threads use one engine at the same time
     ├── CapacityError              memory for the request is not there now
     ├── SchedulerError             requests exist and none can run: a fault of the engine itself
@@ -61,6 +62,10 @@ class MediaError(RequestError):
 
 class LogitsError(RequestError):
     """The logits of a request hold no usable maximum: NaN, an infinity, or nothing allowed."""
+
+
+class ArtifactError(FirstlightError):
+    """An adapter made another artifact than it was asked for, or failed in an unforeseen way."""
 
 
 class BusyError(FirstlightError):

@@ -16,9 +16,9 @@ WINDOWS = (0, 6, 33)
 
 @dataclass(frozen=True)
 class Scenario:
-    """Requests, and batches that compute each of them from its first position to its last."""
+    """Requests, as length and blocks, and batches that compute them from first to last position."""
 
-    requests: list[Whole]
+    requests: list[tuple[int, list[Block]]]
     batches: list[list[Part]]
     placement: int | None
     padding: int
@@ -26,20 +26,20 @@ class Scenario:
 
 @st.composite
 def scenarios(draw: st.DrawFn, *, prefix_lm: bool) -> Scenario:
-    n = draw(st.integers(1, 4))
-    requests, plans = [], []
-    for i in range(n):
+    requests: list[tuple[int, list[Block]]] = []
+    plans: list[list[Part]] = []
+    for i in range(draw(st.integers(1, 4))):
         length = draw(st.integers(1, 90))
         blocks: list[Block] = []
         if prefix_lm:
             cuts = sorted(draw(st.lists(st.integers(0, length), max_size=6, unique=True)))
             blocks = list(zip(cuts[::2], cuts[1::2], strict=False))
-        requests.append(Whole.random(length, seed=i, blocks=blocks))
+        requests.append((length, blocks))
         wanted = draw(st.lists(st.integers(1, length), max_size=8, unique=True))
         inside = {e for low, high in blocks for e in range(low + 1, high)}
         ends = sorted({*wanted, length} - inside)
         plans.append([(i, a, b) for a, b in zip([0, *ends], ends, strict=False)])
-    batches = []
+    batches: list[list[Part]] = []
     while any(plans):
         waiting = [plan for plan in plans if plan]
         some = [plan for plan in waiting if draw(st.booleans())] or waiting
@@ -49,7 +49,11 @@ def scenarios(draw: st.DrawFn, *, prefix_lm: bool) -> Scenario:
 
 
 def run(scenario: Scenario, page_size: int) -> None:
-    memory = Paged(scenario.requests, page_size=page_size, windows=WINDOWS, seed=scenario.placement)
+    requests = [
+        Whole.random(length, seed=i, blocks=blocks)
+        for i, (length, blocks) in enumerate(scenario.requests)
+    ]
+    memory = Paged(requests, page_size=page_size, windows=WINDOWS, seed=scenario.placement)
     for batch in scenario.batches:
         memory.check(batch, padding=scenario.padding)
 

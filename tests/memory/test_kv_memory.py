@@ -275,6 +275,28 @@ def test_usage_counts_free_cached_and_held_pages_and_hits() -> None:
     assert memory.n_free == 8
 
 
+def test_a_request_that_is_started_in_vain_is_no_hit() -> None:
+    memory = _memory()
+    ids = list(range(9))
+    _serve(memory, _key(ids))
+    memory.release(memory.start(_key(ids), 8))
+    assert (memory.usage().lookups, memory.usage().hits) == (1, 0)
+    memory.reserve(memory.start(_key([]), 0), 8)  # pages for no prompt at all
+    assert memory.usage().lookups == 1
+
+
+def test_room_to_grow_is_for_anybody_once_its_request_has_ended() -> None:
+    memory = _memory()
+    key = _key([1] * 8)
+    holding = memory.start(key, 7)
+    memory.reserve(holding, 8, expected=200)
+    memory.publish(holding, key, 8)
+    memory.release(holding)  # its last page stays, cached
+    other = memory.start(_key([2] * 8), 7)
+    memory.reserve(other, 8)
+    assert other.pages == [3, 4]
+
+
 def test_page_counts_that_do_not_fit_the_sides_are_refused() -> None:
     layout = KVLayout.of([None, 8], 1000)
     with pytest.raises(ConfigError, match="1 page counts for 2 KV sides"):

@@ -224,3 +224,17 @@ def test_bindings_of_a_request_follow_one_another() -> None:
         places = [memory.maps[1].physical(page) for page in holding.pages]
         live = [places[i] for i in holding.bound[0]]
         assert live == list(range(live[0], live[0] + len(live)))
+
+
+def test_room_to_grow_on_a_side_is_for_anybody_once_its_request_has_ended() -> None:
+    memory = _memory(20)
+    key = _key([1] * 8)
+    holding = memory.start(key, 7)
+    memory.reserve(holding, 8, expected=200)
+    memory.prepare(holding, 0, 8)
+    memory.publish(holding, key, 8)
+    memory.release(holding)
+    other = memory.start(_key([2] * 8), 7)
+    memory.reserve(other, 8)
+    memory.prepare(other, 0, 8)
+    assert [memory.maps[1].physical(page) for page in other.pages] == [3, 4]

@@ -62,7 +62,7 @@ class Sight(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """Queries ``[rows, kv_heads, group, dim]``, and keys and values ``[kv_heads, n, dim]``."""
+    """Queries ``[rows, kv_heads, group, dim]``; keys and values ``[1, kv_heads, n, dim]``."""
 
     q: Tensor
     keys: Tensor
@@ -77,7 +77,7 @@ def attend_chunk(
 
     Args:
         q: ``[rows, kv_heads, group, key_dim]``: the heads of a group share keys.
-        keys, values: ``[kv_heads, n, dim]``; the last ``rows`` are the chunk's own.
+        keys, values: ``[1, kv_heads, n, dim]``; the last ``rows`` are the chunk's own.
         out: ``[rows, kv_heads, group, value_dim]``.
     """
     for start in range(0, len(q), TILE):
@@ -95,7 +95,7 @@ def _attend(tile: _Tile, sight: Sight, rows: range) -> Tensor:
     if first == 0:
         return _attend_masked(tile, seen, None if plain else sight.mask(rows, seen))
     # torch gives no log-sum-exp, which merging needs, where keys and values differ in width.
-    if first * len(rows) < APART or tile.keys.shape[2] != tile.values.shape[2]:
+    if first * len(rows) < APART or tile.keys.shape[3] != tile.values.shape[3]:
         return _attend_masked(tile, seen, sight.mask(rows, seen))
     own = range(first, seen.stop)
     return _attend_apart(tile, own, None if plain else sight.mask(rows, own))
@@ -106,8 +106,8 @@ def _attend_masked(tile: _Tile, keys: range, mask: Tensor | None) -> Tensor:
     group = tile.q.shape[2]
     return scaled_dot_product_attention(
         tile.q.permute(1, 2, 0, 3),
-        _per_query_head(tile.keys, keys, group),
-        _per_query_head(tile.values, keys, group),
+        _spread(tile.keys, keys, group),
+        _spread(tile.values, keys, group),
         attn_mask=mask,
         is_causal=mask is None,
         scale=tile.scale,
@@ -122,19 +122,16 @@ def _attend_apart(tile: _Tile, own: range, mask: Tensor | None) -> Tensor:
     """
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     rows, kv_heads, group, dim = tile.q.shape
-    # Rows and the heads of a group are one axis here: the keys are expanded to nobody.
-    folded = tile.q.transpose(0, 1).reshape(1, kv_heads, rows * group, dim)
     before = range(own.start)
+    # Rows and the heads of a group are one axis here: nobody's keys are expanded.
+    folded = tile.q.transpose(0, 1).reshape(kv_heads, 1, rows * group, dim)
     far, far_lse = flash(
-        folded,
-        _part(tile.keys, before).unsqueeze(0),
-        _part(tile.values, before).unsqueeze(0),
-        scale=tile.scale,
+        folded, _spread(tile.keys, before, 1), _spread(tile.values, before, 1), scale=tile.scale
     )
     near, near_lse = flash(
         tile.q.permute(1, 2, 0, 3),
-        _per_query_head(tile.keys, own, group),
-        _per_query_head(tile.values, own, group),
+        _spread(tile.keys, own, group),
+        _spread(tile.values, own, group),
         is_causal=mask is None,
         attn_mask=None if mask is None else _additive(mask, tile.q.dtype),
         scale=tile.scale,
@@ -145,13 +142,12 @@ def _attend_apart(tile: _Tile, own: range, mask: Tensor | None) -> Tensor:
     return torch.lerp(far, near, share)
 
 
-def _part(x: Tensor, keys: range) -> Tensor:
-    return x.narrow(1, keys.start, len(keys))
-
-
-def _per_query_head(x: Tensor, keys: range, group: int) -> Tensor:
-    """``[kv_heads, group, keys, dim]``: a group's heads read the same memory."""
-    return _part(x, keys).unsqueeze(1).expand(-1, group, -1, -1)
+def _spread(x: Tensor, keys: range, group: int) -> Tensor:
+    """``[kv_heads, group, keys, dim]`` of ``[1, kv_heads, n, dim]``: a group reads the same."""
+    _, heads, _, dim = x.shape
+    _, by_head, by_key, by_column = x.stride()
+    at = x.storage_offset() + keys.start * by_key
+    return x.as_strided((heads, group, len(keys), dim), (by_head, 0, by_key, by_column), at)
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -51,29 +51,22 @@ def attention_(
         if rows == 1 or last_only:
             # A last row sees all there is, but in a chunk with a window not what the first one did.
             begin = max(context - window, 0) if window else 0
-            at, n = run + begin - seen, context - begin
-            keys, values = memory.run(at, n) if run >= 0 else memory.gather(i, begin, context)
-            singles.append(_attend_single(queries.narrow(0, end, 1), keys, values, scale))
+            keys, values = memory.read(i, begin, context, run + begin - seen if run >= 0 else run)
+            # It sees every key: no mask. Its heads stand where the queries of a chunk do, so that
+            # no key is expanded (measured 2-6x faster than `enable_gqa` in bf16).
+            query = queries[end : end + 1]
+            singles.append(scaled_dot_product_attention(query, keys, values, scale=scale))
             end += 1
             continue
         _write(singles, result, first)
-        end, n = first + rows, context - seen
-        keys, values = memory.run(run, n) if run >= 0 else memory.gather(i, seen, context)
+        end = first + rows
+        keys, values = memory.read(i, seen, context, run)
         blocks = None if block_bounds is None else block_bounds[first:end] - seen
-        sight = Sight(n - rows, window, blocks)
+        sight = Sight(context - rows - seen, window, blocks)
         attend_chunk(queries[first:end], keys, values, result[first:end], scale, sight)
     _write(singles, result, end)
     if end < out.shape[0]:
         out[end:].zero_()
-
-
-def _attend_single(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """``[1, kv_heads, group, value_dim]`` of one query ``[1, kv_heads, group, key_dim]``.
-
-    It sees every key: no mask. Its heads stand where the queries of a chunk do, so that no key is
-    expanded (measured 2-6x faster than ``enable_gqa`` in bf16).
-    """
-    return scaled_dot_product_attention(q, keys.unsqueeze(0), values.unsqueeze(0), scale=scale)
 
 
 def _write(singles: list[Tensor], out: Tensor, end: int) -> None:

@@ -82,21 +82,21 @@ def _side_values(
     first_page = seen // batch.page_size
     owner, column, virtual = batch.pages_from(first_page)
     physical = translation.translate(virtual)
-    lost = (physical == SINK_PAGE) & (virtual != SINK_PAGE)
-    if lost.any():
-        at = int(np.argmax(lost))
+    # A virtual sink lies at the sink; any other page there is one that the side does not hold.
+    if np.count_nonzero(physical) != np.count_nonzero(virtual):
+        at = int(np.argmax((physical == SINK_PAGE) & (virtual != SINK_PAGE)))
         raise SlotError(
             f"virtual page {virtual[at]}, number {column[at]} of request {owner[at]} of the batch, "
             f"is not bound on the side {spec.name}"
         )
     table = np.zeros((len(batch), batch.max_pages), dtype=np.int32)
     table[owner, column] = physical
-    # A request is in one run iff each of its pages follows the one before it.
-    torn = (physical[1:] != physical[:-1] + 1) & (owner[1:] == owner[:-1])
     facts = np.empty((len(batch), 4), dtype=np.int64)
     facts[:, 0], facts[:, 1], facts[:, 2] = batch.first_row, batch.n_rows, batch.ends
     facts[:, 3] = batch.slots(table, np.arange(len(batch)), seen)
-    facts[owner[1:][torn], 3] = SCATTERED
+    # A request is in one run iff each of its pages follows the one before it.
+    torn = np.flatnonzero(physical[1:] - physical[:-1] != 1)
+    facts[owner[torn[owner[torn] == owner[torn + 1]]], 3] = SCATTERED
     return {
         "write_locations": batch.slots(table, batch.owner_of_row, batch.position_of_row),
         "page_table": table,

@@ -20,11 +20,14 @@ class Artifact:
             CPU, with the batch axis that it returned for one image.
         size: width and height of the upright image in pixels.
         digest: identity of the image, ``sha256:<hex>``; of the content alone, not of the processor.
+        key: an :class:`~firstlight.media.identity.ArtifactKey` as text: of the content and of all
+            that was done to it; empty for an artifact that no cache knows.
     """
 
     tensors: Mapping[str, Tensor]
     size: tuple[int, int]
     digest: str
+    key: str = ""
     _identity: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -34,10 +37,13 @@ class Artifact:
     def identity(self) -> str:
         """What caches of anything that was computed from the tensors are keyed by.
 
-        The digest of the content, the size, and a checksum of the tensors: the same file under
-        other options of the processor is another input of the encoder, and content that came to an
-        equal digest by a fault upstream is still told apart.
+        The key, which costs nothing. Without one: the digest of the content, the size, and a
+        checksum of the tensors. By either the same file under other options of the processor is
+        another input of the encoder, and content that came to an equal digest by a fault upstream
+        is still told apart.
         """
+        if self.key:
+            return self.key
         if not self._identity:
             width, height = self.size
             text = f"{self.digest}/{width}x{height}/{_checksum(self.tensors):08x}"

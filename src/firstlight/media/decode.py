@@ -80,11 +80,13 @@ class DecodedImage:
 def decode_image(
     data: bytes | Image.Image,
     limits: ImageLimits = ImageLimits(),
+    digest: str = "",
 ) -> DecodedImage:
     """Decode one image completely: the first frame, upright, on white, three channels of 8 bits.
 
     Args:
         data: a file's bytes, or an image, which is not changed.
+        digest: its digest, where it is known already.
 
     Raises:
         MediaError: not an image of an accepted format, over a limit, truncated or corrupt.
@@ -94,7 +96,7 @@ def decode_image(
     limits.check(*image.size)
     _load(image, "the image" if given else f"the {image.format} image")
     # Taken after loading: a broken image has no identity.
-    digest = digest_of(data)
+    digest = digest or digest_of(data)
     pixels = to_rgb(upright(image))
     return DecodedImage(pixels.copy() if pixels is data else pixels, digest)
 

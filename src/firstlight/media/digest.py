@@ -10,6 +10,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+import numpy as np
+import torch
 from PIL import Image
 
 from firstlight.media.orientation import orientation_of
@@ -18,12 +20,16 @@ _PREFIX = "sha256:"
 _PATTERN = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def digest_of(data: bytes | Image.Image) -> str:
-    """``sha256:<64 hex digits>`` of a file's bytes, or of a loaded image.
+def digest_of(data: object) -> str:
+    """``sha256:<64 hex digits>`` of a file's bytes, a loaded image, an array or a tensor.
 
-    An image hashes its mode, size, palette, transparency, orientation and pixels, each part with
-    its length before it, so that no two images share a byte stream. The two kinds have separate
-    domains: a file and the image decoded from it are different identities.
+    An image hashes its mode, size, palette, transparency, orientation and pixels, an array its
+    dtype, shape and bytes, each part with its length before it, so that no two of them share a byte
+    stream. The kinds have separate domains: a file and the image decoded from it are different
+    identities.
+
+    Raises:
+        TypeError: for anything else, and for arrays that hold objects instead of numbers.
     """
     if isinstance(data, bytes):
         return _PREFIX + hashlib.sha256(data).hexdigest()
@@ -43,7 +49,19 @@ def check_digest(text: object) -> str:
     return text
 
 
-def _parts(image: Image.Image) -> Iterable[bytes]:
+def _parts(data: object) -> Iterable[bytes]:
+    if isinstance(data, Image.Image):
+        return _image_parts(data)
+    if isinstance(data, torch.Tensor):
+        raw = data.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return [b"torch-1", f"{data.dtype}{tuple(data.shape)}".encode(), raw.tobytes()]
+    if isinstance(data, np.ndarray) and not data.dtype.hasobject:
+        # In C order, as a copy of another layout has the same values.
+        return [b"numpy-1", f"{data.dtype.str}{data.shape}".encode(), data.tobytes()]
+    raise TypeError(f"a {type(data).__name__} has no digest")
+
+
+def _image_parts(image: Image.Image) -> Iterable[bytes]:
     yield b"pil-image-1"
     yield image.mode.encode()
     yield f"{image.width}x{image.height}".encode()

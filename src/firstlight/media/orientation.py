@@ -31,3 +31,13 @@ def upright(image: Image.Image) -> Image.Image:
     """The image with its orientation applied; the image itself if it is upright."""
     turn = _TURNS.get(orientation_of(image))
     return image if turn is None else image.transpose(turn)
+
+
+def keep_orientation(copied: Image.Image, original: Image.Image) -> Image.Image:
+    """``copied``, a copy of ``original``, with the orientation that copies of some formats lose."""
+    orientation = orientation_of(original)
+    if orientation_of(copied) != orientation:
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation
+        copied.info["exif"] = exif.tobytes()
+    return copied

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from firstlight.errors import MediaError
 from firstlight.media.artifact import Artifact
 from firstlight.media.decode import DecodedImage
+from firstlight.media.identity import fingerprint_of
 
 
 class ImageProcessor:
@@ -37,8 +37,11 @@ class ImageProcessor:
         """The processor's class."""
         return type(self._processor).__name__
 
-    def artifact(self, image: DecodedImage) -> Artifact:
+    def artifact(self, image: DecodedImage, key: str = "") -> Artifact:
         """Prepare one image.
+
+        Args:
+            key: what the artifact is to be known by.
 
         Raises:
             MediaError: the processor refuses it, e.g. for a side ratio over the model's limit.
@@ -56,18 +59,26 @@ class ImageProcessor:
             {name: tensor for name, tensor in tensors.items() if tensor is not None},
             image.size,
             image.digest,
+            key,
         )
 
     def fingerprint(self) -> str:
-        """Identity of everything but the image that decides the tensors, ``sha256:<hex>``."""
+        """Identity of everything but the image that decides the tensors.
+
+        ``sha256:<hex>``, equal in every process; or, where a setting cannot be described, a text
+        that no other processor has.
+        """
+        kind = type(self._processor)
         facts = {
             "transformers": transformers.__version__,
-            "class": self.name,
+            "class": f"{kind.__module__}.{kind.__qualname__}",
             "config": self._processor.to_dict(),
             "options": self._options,
         }
-        text = json.dumps(facts, sort_keys=True, default=repr)
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        try:
+            return fingerprint_of(facts)
+        except TypeError:
+            return f"unique:{uuid4()}"
 
 
 def _tensor(value: object) -> Tensor | None:

@@ -21,6 +21,7 @@ class Holding:
         published: leading pages that are in the prefix tree, at this request's own ids.
         deferred: what is to be cached at the release only, as (key, full pages), because other
             pages with the same contents were cached first.
+        looked_up: whether the cache was asked for it and the statistics do not say so yet.
         released: whether everything was given back.
     """
 
@@ -30,6 +31,7 @@ class Holding:
     expected: int = 0
     published: int = 0
     deferred: tuple[PrefixKey, int] | None = None
+    looked_up: bool = False
     released: bool = False
 
 
@@ -59,8 +61,9 @@ class MemoryUsage:
     Attributes:
         pages: the virtual space (and with it the full side).
         sides: the windowed sides, in the layout's order.
-        lookups: requests that were started with the prefix cache on.
-        hits: those of them that found at least one page.
+        lookups: requests that got their first pages while the prefix cache was on; one that was
+            preempted counts again.
+        hits: those of them that found at least one page in it.
         cached_tokens: tokens found, over all hits.
     """
 

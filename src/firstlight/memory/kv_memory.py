@@ -106,7 +106,7 @@ class KVMemory:
         Args:
             limit: tokens that the hit may cover at most.
         """
-        holding = Holding(bound=[range(0)] * len(self.windows))
+        holding = Holding(bound=[range(0)] * len(self.windows), looked_up=key.length > 0)
         if not self.prefix_cache:
             return holding
         most = max(min(limit, key.length - 1), 0) // self.page_size
@@ -122,9 +122,6 @@ class KVMemory:
             first = side.spec.first_seen(holding.cached) // self.page_size
             holding.bound[i] = range(first, len(pages))
             side.need(pages[first:])
-        self._lookups += 1
-        self._hits += bool(pages)
-        self._cached_tokens += holding.cached
         return holding
 
     def reserve(self, holding: Holding, n_tokens: int, expected: int = 0) -> bool:
@@ -144,10 +141,11 @@ class KVMemory:
             raise ValueError("the holding was released; start a new one")
         holding.expected = pages_for(expected, self.page_size) or holding.expected
         need = pages_for(n_tokens, self.page_size) - len(holding.pages)
-        if need <= 0:
-            return True
         if need > self.n_free:
             return False
+        self._count(holding)
+        if need <= 0:
+            return True
         wanted = max(need, holding.expected - len(holding.pages))
         short = need - self.allocator.n_free
         if short > 0:
@@ -268,6 +266,15 @@ class KVMemory:
             self._hits,
             self._cached_tokens,
         )
+
+    def _count(self, holding: Holding) -> None:
+        """Enter a look-up in the statistics, once a request gets its pages: it may have been
+        started in vain before."""
+        if self.prefix_cache and holding.looked_up:
+            holding.looked_up = False
+            self._lookups += 1
+            self._hits += holding.cached > 0
+            self._cached_tokens += holding.cached
 
     def _usable(self, key: PrefixKey, pages: Sequence[VirtualPage]) -> int:
         """How many of the matched ``pages`` make a valid hit."""

@@ -93,7 +93,8 @@ class CountedMemory:
         self.hits: dict[int, int] = {}
         self.free = pages
         self.side_free = side_pages
-        self.calls: list[tuple[str, int]] = []
+        self.published: list[int] = []
+        self.starts = 0
 
     @property
     def n_free(self) -> int:
@@ -117,6 +118,7 @@ class CountedMemory:
         return whole, min(whole, (seen + self.page_size - 2) // self.page_size + 1)
 
     def start(self, key: PrefixKey, limit: int) -> Holding:
+        self.starts += 1
         size = self.page_size
         pages = min(min(self.hits.get(id(key), 0), limit) // size, self.free)
         first = 0 if self.window is None else max(pages * size - self.window + 1, 0) // size
@@ -157,7 +159,7 @@ class CountedMemory:
         holding.bound[0] = range(max(first, bound.start), bound.stop)
 
     def publish(self, holding: Holding, key: PrefixKey, computed: int) -> None:
-        self.calls.append(("publish", computed))
+        self.published.append(computed)
 
     def release(self, holding: Holding) -> None:
         if holding.released:

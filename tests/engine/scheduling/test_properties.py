@@ -53,9 +53,9 @@ traffic = st.builds(
     seed=st.integers(0, 10**9),
     page_size=st.sampled_from([1, 4, 16, 128]),
     window=st.sampled_from([None, None, 1, 5, 16, 40]),
-    n_requests=st.integers(1, 9),
+    n_requests=st.integers(2, 9),
     max_prompt=st.sampled_from([3, 40, 90]),
-    max_answer=st.integers(1, 14),
+    max_answer=st.sampled_from([1, 5, 30]),
     slack=st.sampled_from([0, 0, 1, 2, 5, 50]),
     side_slack=st.sampled_from([0, 0, 1, 3, 50]),
     seqs=st.integers(1, 5),
@@ -65,6 +65,25 @@ traffic = st.builds(
     blocks=st.booleans(),
     prefix_cache=st.booleans(),
     aborts=st.sampled_from([0.0, 0.0, 0.3, 0.8]),
+)
+
+crowds_with_blocks = st.builds(
+    Traffic,
+    seed=st.integers(0, 10**9),
+    page_size=st.sampled_from([1, 4, 16]),
+    window=st.sampled_from([None, 5, 16]),
+    n_requests=st.integers(4, 9),
+    max_prompt=st.sampled_from([20, 60]),
+    max_answer=st.just(30),
+    slack=st.sampled_from([5, 50]),
+    side_slack=st.sampled_from([3, 50]),
+    seqs=st.integers(3, 5),
+    tokens=st.sampled_from([0, 1, 2]),
+    rows=st.sampled_from([8, 1000]),
+    media=st.just(True),
+    blocks=st.just(True),
+    prefix_cache=st.booleans(),
+    aborts=st.sampled_from([0.0, 0.3]),
 )
 
 
@@ -78,7 +97,7 @@ def _requests(traffic: Traffic, random: Random) -> list[Request]:
         ids += [(arrival + 10) * 10**6 + i for i in range(common, length)]
         images, at = [], random.randint(0, 6)
         while traffic.media and at < length and len(images) < 4:
-            end = min(at + random.randint(1, 12), length)
+            end = min(at + random.choice((1, 3, 7, 12, 12)), length)
             images.append((f"{random.randint(0, 3)} of {end - at}", at, end))
             at = end + random.randint(0, 9)
         blocks = [(start, end) for _, start, end in images] if traffic.blocks else []
@@ -171,9 +190,15 @@ def test_everybody_finishes_on_the_right_contents_and_every_page_comes_back(
     _run_real(traffic)
 
 
+@settings(deadline=None, max_examples=25)
+@given(crowds_with_blocks)
+def test_blocks_displace_decodes_and_nobody_starves(traffic: Traffic) -> None:
+    _run_real(traffic)
+
+
 @pytest.mark.slow
 @settings(deadline=None, max_examples=3000)
-@given(traffic)
+@given(st.one_of(traffic, crowds_with_blocks))
 def test_everybody_finishes_in_thousands_of_runs(traffic: Traffic) -> None:
     _run_real(traffic)
 

@@ -201,7 +201,7 @@ def test_what_is_computed_is_kept_for_others_unless_it_may_be_wrong(keep: bool) 
     player.add(aborted)
     player.step()
     player.remove(aborted, keep=keep)
-    assert memory.calls == ([("publish", 8)] if keep else [])
+    assert memory.published == ([8] if keep else [])
 
 
 def test_a_prompt_is_published_when_its_prefill_is_complete() -> None:
@@ -210,10 +210,10 @@ def test_a_prompt_is_published_when_its_prefill_is_complete() -> None:
     player.add(request(0, 19, 5))
     for _ in range(2):
         player.step()
-    assert memory.calls == []
+    assert memory.published == []
     for _ in range(2):
         player.step()
-    assert memory.calls == [("publish", 19)]
+    assert memory.published == [19]
 
 
 def test_a_request_that_never_fits_is_refused_at_arrival() -> None:
@@ -247,6 +247,21 @@ def test_nobody_overtakes_a_head_that_finds_no_pages() -> None:
     assert [r.first_token for r in player.seen.values()] == [1, 7, 7]
 
 
+def test_a_head_without_pages_is_tried_again_only_when_somebody_left() -> None:
+    memory = CountedMemory(6)
+    player = loop(memory)
+    short, long, head = request(0, 4, 3), request(1, 4, 13), request(2, 9, 1)
+    player.add(short, long, head)
+    while short in player.live:
+        player.step()
+    assert memory.starts == 3
+    assert head.holding is None
+    player.step()
+    assert memory.starts == 4
+    assert head.holding is not None
+    assert long in player.live
+
+
 def test_the_youngest_gives_its_pages_to_an_older_one_and_is_computed_again() -> None:
     memory = CountedMemory(4)
     player = loop(memory)
@@ -256,6 +271,44 @@ def test_the_youngest_gives_its_pages_to_an_older_one_and_is_computed_again() ->
     assert player.shapes()[0] == [(0, 0, 4), (1, 0, 4)]
     assert [(1, 0, 8)] in player.shapes()  # its prompt and the answer so far
     assert memory.free == 4
+
+
+def test_a_preempted_request_waits_without_pages_and_without_anything_computed() -> None:
+    player = loop(CountedMemory(4))
+    youngest = request(1, 4, 7)
+    player.add(request(0, 4, 9), youngest)
+    while player.scheduler.stats.preempted == 0:
+        player.step()
+    assert (youngest.computed, youngest.holding) == (0, None)
+    assert player.scheduler.stats.waiting == 1
+
+
+def test_nobody_is_admitted_behind_a_preemption_until_somebody_leaves() -> None:
+    memory = CountedMemory(100, 4, window=4, side_pages=4)
+    player = loop(memory, tokens=16, rows=8)
+    images, blocks = [("a", 0, 4), ("b", 4, 12)], [(0, 4), (4, 12)]
+    old = request(0, 20, 4, images=images, blocks=blocks)
+    player.add(old, request(1, 4, 6))
+    player.step()
+    player.step()
+    assert player.scheduler.stats.preempted == 1
+    starts = memory.starts
+    player.step()  # its prefill is complete: from the next step on there may be room
+    assert memory.starts == starts
+    player.step()
+    assert memory.starts == starts + 1
+
+
+def test_nobody_is_admitted_while_a_running_request_lacks_a_page() -> None:
+    memory = CountedMemory(5)
+    player = loop(memory, tokens=9)
+    player.add(request(0, 5, 9), request(1, 4, 4))
+    player.step()
+    memory.free = 0
+    player.add(request(3, 1, 1))
+    starts = memory.starts
+    player.step()
+    assert memory.starts == starts
 
 
 def test_a_preempted_request_hits_what_it_had_published() -> None:
@@ -323,6 +376,35 @@ def test_a_block_beside_which_no_decode_has_room_gets_the_next_step_first() -> N
         [(0, 4, 5), (1, 4, 5), (2, 9, 10)],
     ]
     assert player.scheduler.stats.displaced == 2
+
+
+def test_a_request_that_goes_first_has_one_chunk_though_the_others_have_left() -> None:
+    player = loop()
+    decoding = [request(i, 2, 9) for i in range(3)]
+    player.add(*decoding)
+    player.step()
+    player.add(request(3, 8, images=[("a", 0, 6), ("b", 6, 8)], blocks=[(0, 6), (6, 8)]))
+    player.step()
+    for gone in decoding:
+        player.remove(gone)
+    player.run()
+    assert player.shapes()[2:] == [[(3, 0, 8)]]
+
+
+def test_a_younger_block_does_not_displace_decodes_while_an_older_prefill_goes_on() -> None:
+    player = loop(rows=4)
+    player.add(request(0, 2, 9))
+    player.step()
+    older = request(1, 16, images=[("a", 0, 4), ("b", 4, 8), ("c", 8, 12)])
+    player.add(older, request(2, 8, images=[("d", 0, 8)], blocks=[(0, 8)]))
+    player.run()
+    assert player.shapes()[1:6] == [
+        [(0, 2, 3), (1, 0, 4)],
+        [(0, 3, 4), (1, 4, 8)],
+        [(0, 4, 5), (1, 8, 15)],
+        [(0, 5, 6), (1, 15, 16)],
+        [(2, 0, 8)],
+    ]
 
 
 def test_decodes_that_have_room_beside_the_block_ride_along() -> None:

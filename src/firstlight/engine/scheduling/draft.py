@@ -44,7 +44,7 @@ class Draft(Generic[R]):
     Attributes:
         room: rows that the step can still take.
         first: the request that was planned before the decodes, if one was.
-        oldest: nobody has been asked yet but requests that generate.
+        oldest: whoever is planned now is the oldest whose prefill this step does not complete.
         short: a running request found no page, so that nobody may be admitted.
     """
 

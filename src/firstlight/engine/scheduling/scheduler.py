@@ -172,6 +172,7 @@ class Scheduler(Generic[R]):
         if end > request.computed:
             end = self._backing.extend(draft, entry, end)
         if end == request.computed:
+            draft.oldest = False
             return False
         self._take(draft, entry, end)
         return True
@@ -207,20 +208,20 @@ class Scheduler(Generic[R]):
         request = entry.request
         if request.computed < entry.free_from:
             draft.encoder.spend(request.needs, request.computed, end)
+        draft.oldest = draft.oldest and end == request.length
         draft.add(request, request.computed, end)
 
     def _reach(self, draft: Draft[R], entry: Running[R]) -> int:
         """Where the request's next chunk may end as far as rows, blocks and encoder go."""
         request = entry.request
-        start, oldest = request.computed, draft.oldest
-        draft.oldest = False
+        start = request.computed
         end = min(request.length, start + draft.room)
         if start >= entry.free_from:
             return end
         end = cut(request.blocks, start, end)
         if end > start:
             return cut(request.blocks, start, draft.encoder.reach(request.needs, start, end))
-        if oldest and draft.first is None:
+        if draft.oldest and draft.first is None:
             self._first = request
         return start
 

@@ -1,0 +1,105 @@
+"""Makes the artifacts of images: read, decode, process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from types import MappingProxyType
+from typing import Final
+from uuid import uuid4
+
+import PIL
+
+from firstlight.errors import MediaError
+from firstlight.media.artifact_maker import Made, Miss
+from firstlight.media.decode import ImageLimits, decode_image
+from firstlight.media.identity import Snapshot, fingerprint_of, request_options, take_snapshot
+from firstlight.media.processor import ImageProcessor
+from firstlight.media.source import SourceLoader
+
+DEFAULTS: Final[Mapping[str, object]] = MappingProxyType({"detail": "auto"})
+
+
+class ImageMaker:
+    """The images of one model; subclasses may override every step. Threads share it.
+
+    Args:
+        processor: of the model.
+        loader: reads sources within the policy.
+        limits: what an image may be.
+        workers: decodes and processes the images of a batch side by side; None does it in turn.
+            Not the store's pool: a batch waits there for these.
+        clock: seconds, monotonic.
+    """
+
+    modality = "image"
+
+    def __init__(
+        self,
+        processor: ImageProcessor,
+        loader: SourceLoader,
+        *,
+        limits: ImageLimits | None = None,
+        workers: Executor | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._processor = processor
+        self._loader = loader
+        self._limits = limits or ImageLimits()
+        self._workers = workers
+        self._clock = clock
+        self.fingerprint = self._fingerprint()
+
+    def payload(self) -> Mapping[str, object]:
+        """Further facts that decide an artifact, for the fingerprint; none here."""
+        return {}
+
+    def options(self, fields: Mapping[str, object]) -> Mapping[str, object]:
+        """The options of one image that count.
+
+        Raises:
+            MediaError: an option that is not known: it cannot be honoured.
+        """
+        options = request_options(fields, DEFAULTS)
+        unknown = sorted(options.keys() - DEFAULTS.keys())
+        if unknown:
+            raise MediaError(f"the option {unknown[0]!r} of a picture is not supported")
+        return options
+
+    def snapshot(self, source: object) -> Snapshot:
+        """Read a source; nothing is decoded, but a PIL image is loaded."""
+        return take_snapshot(self._loader.load(source))
+
+    def make(self, misses: Sequence[Miss]) -> list[Made | Exception]:
+        """Decode and process each image; what is wrong with one is no other's failure."""
+        if self._workers is None:
+            return [self._try(miss) for miss in misses]
+        return list(self._workers.map(self._try, misses))
+
+    def _try(self, miss: Miss) -> Made | Exception:
+        try:
+            return self.make_one(miss)
+        except Exception as error:  # belongs to this item
+            return error
+
+    def make_one(self, miss: Miss) -> Made:
+        """Decode and process one image.
+
+        Raises:
+            MediaError: it cannot be decoded, or the processor refuses it.
+        """
+        started = self._clock()
+        image = decode_image(miss.snapshot.data, self._limits, miss.snapshot.digest)
+        decoded_at = self._clock()
+        artifact = self._processor.artifact(image, key=str(miss.key))
+        return Made(artifact, decoded_at - started, self._clock() - decoded_at)
+
+    def _fingerprint(self) -> str:
+        processor = self._processor.fingerprint()
+        facts = {"processor": processor, "pillow": PIL.__version__, "payload": self.payload()}
+        try:
+            return fingerprint_of(facts)
+        except TypeError:
+            # Settings that cannot be described belong to this object alone: nothing is shared.
+            return f"unique:{uuid4()}"
