@@ -177,11 +177,17 @@ def set_chunk(llm: LLM, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
 def fed_to(
     seen: Sequence[Fed], name: str, phase: Phase = Phase.PREFILL
 ) -> list[tuple[Request, Tensor]]:
-    """Per chunk of the phase, the request and its rows of a slot, in the order of the steps."""
+    """Per chunk, the request and its rows of a slot, in the order of the steps.
+
+    A prompt's last token alone is a step of one row and runs by the decode graph; here it counts as
+    what it is, a part of the prompt.
+    """
     found = []
     for fed in seen:
-        for chunk in fed.chunks if fed.phase is phase else ():
-            rows = fed.rows(chunk.request)
-            slot = fed.slots[name]
-            found.append((chunk.request, slot[:, rows] if name == "positions" else slot[rows]))
+        for chunk in fed.chunks:
+            request = chunk.request
+            if (chunk.end <= request.prompt_length) is not (phase is Phase.PREFILL):
+                continue
+            rows, slot = fed.rows(request), fed.slots[name]
+            found.append((request, slot[:, rows] if name == "positions" else slot[rows]))
     return found

@@ -67,6 +67,7 @@ def test_pictures_reach_graphs_whose_first_request_was_text(
             return rows
 
         monkeypatch.setattr(adapter, "encode", blank)
+        llm.flush_caches()  # rows that were encoded before would hide it
         assert difference(ask(llm, *asked(1)), answers[1]) > 1e-3, segment.name
 
 
@@ -136,21 +137,21 @@ def hashes(llm: LLM) -> dict[int, str]:
         page: hashlib.sha256(
             b"".join(t[page].numpy().tobytes() for t in (*pool.keys, *pool.values))
         ).hexdigest()
-        for page in range(1, pool.n_pages)
+        for page in range(1, pool.n_pages[0])
     }
 
 
 def test_padded_rows_write_no_page_of_another_request(
     tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H04: with the pool's last page in use by A, B's 5 rows padded to 8 change no byte of A's."""
+    """H04: with the pool's last page in use by A, B's rows padded to 8 change no byte of A's."""
     path = tiny_checkpoint("llama")
-    # Pages of 4: the filler takes 2 and A 6, up to the last one; B waits for the filler's.
+    # Pages of 4: the filler takes 3 and A the 7 behind them, up to the last one; then B comes.
     llm = tiny_llm(
-        path, prefill_buckets=(8, 24), kv_pages=9, max_num_seqs=4, max_context=24, page_size=4
+        path, prefill_buckets=(8, 24), kv_pages=11, max_num_seqs=4, max_context=28, page_size=4
     )
-    filler, a, b = "abcde", "fghijklmn", "opqrs"
-    alone = eager_llm(path).generate(a, params(15))
+    filler, a, b = "abcdefghi", "fghijklmn", "opqrs"
+    alone = eager_llm(path).generate(a, params(19))
     last_pages: list[int] = []
     held: dict[str, dict[int, str]] = {}
     seen = watch(monkeypatch, WRITE_LOCATIONS, PAGE_TABLE)
@@ -159,7 +160,7 @@ def test_padded_rows_write_no_page_of_another_request(
         held["before"] = hashes(llm)
 
     def after(plan: BatchPlan[Request]) -> None:
-        mine = {page for chunk in plan.chunks for page in chunk.request.pages}
+        mine = {page for chunk in plan.chunks for page in chunk.request.holding.pages}
         last_pages.append(max(mine))
         now = hashes(llm)
         changed = {page for page, value in now.items() if value != held["before"][page]}
@@ -169,15 +170,25 @@ def test_padded_rows_write_no_page_of_another_request(
     before_each_step(monkeypatch, before)
     after_each_step(monkeypatch, after)
     admit = llm.parts.admission.text
-    requests = [admit(filler, (), params(3)), admit(a, (), params(15)), admit(b, (), params(3))]
-    for _ in llm.parts.engine.run(requests):
+    first, second, third = (
+        admit(text, (), params(n)) for text, n in ((filler, 3), (a, 19), (b, 3))
+    )
+    engine = llm.parts.engine
+    engine.add(first)
+    engine.add(second)
+    while second.holding is None or len(second.holding.pages) < 7:
+        assert engine.step()
+    assert first.finish is not None
+    assert second.holding.pages[-1] == llm.parts.pool.n_pages[0] - 1
+    engine.add(third)
+    while engine.step():
         pass
-    assert tuple(requests[1].output_ids) == alone.token_ids
-    b_steps = [f for f in seen if f.phase is Phase.PREFILL and f.chunks[0].request is requests[2]]
+    assert tuple(second.output_ids) == alone.token_ids
+    b_steps = [f for f in seen if f.phase is Phase.PREFILL and f.chunks[-1].request is third]
     (step,) = b_steps
-    assert (step.decision.tokens, step.decision.bucket) == (5, 8)
-    assert step.slots[WRITE_LOCATIONS][5:].tolist() == [0, 0, 0]
-    assert llm.parts.pool.n_pages - 1 in last_pages
+    assert (step.decision.tokens, step.decision.bucket) == (6, 8)
+    assert step.slots[WRITE_LOCATIONS][6:].tolist() == [0, 0]
+    assert llm.parts.pool.n_pages[0] - 1 in last_pages
     for fed in seen:
         assert fed.slots[WRITE_LOCATIONS].min() >= 0
         assert fed.slots[PAGE_TABLE].min() >= 0

@@ -17,6 +17,7 @@ from firstlight.attention import RowsInMemory
 from firstlight.attention.metadata import attention_values
 from firstlight.core.reason import Decision, Mode, Phase, Reason
 from firstlight.engine import placement
+from firstlight.engine import step as engine_step
 from firstlight.engine.merge import merge
 from firstlight.engine.step import Step
 from firstlight.errors import ConfigError
@@ -146,7 +147,7 @@ def test_a_merge_that_forgets_a_row_is_found(
         merge(into, *rest)  # type: ignore[arg-type]
         into[1:2].copy_(before)
 
-    monkeypatch.setattr(placement, "merge", wrong)
+    monkeypatch.setattr(engine_step, "merge", wrong)
     llm = ask(tiny_checkpoint("llama"), "Hello there.")
     found = [f for f in llm.findings if f.kind is K.ROW_UNWRITTEN]
     assert [(f.subject, f.phase, f.bucket) for f in found] == [

@@ -207,6 +207,7 @@ class LLM:
         )
         pictures = self.parts.model.image_processor is not None
         for batch in (*standard_batches(pictures), *batches):
+            self.flush_caches()  # a hit would leave too few tokens for the bucket that is meant
             self.chat(batch, params)
         return self.findings
 
