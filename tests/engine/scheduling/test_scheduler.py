@@ -262,6 +262,15 @@ def test_a_head_without_pages_is_tried_again_only_when_somebody_left() -> None:
     assert long in player.live
 
 
+def test_a_latecomer_is_tried_though_the_head_behind_it_found_no_pages() -> None:
+    player = loop(CountedMemory(4))
+    player.add(request(0, 4, 9), request(2, 13, 1))
+    player.step()
+    player.add(request(1, 3, 1))
+    player.step()
+    assert player.shapes() == [[(0, 0, 4)], [(0, 4, 5), (1, 0, 3)]]
+
+
 def test_the_youngest_gives_its_pages_to_an_older_one_and_is_computed_again() -> None:
     memory = CountedMemory(4)
     player = loop(memory)
@@ -378,6 +387,19 @@ def test_a_block_beside_which_no_decode_has_room_gets_the_next_step_first() -> N
     assert player.scheduler.stats.displaced == 2
 
 
+def test_a_request_that_goes_first_has_one_row_if_the_cache_has_all_else_by_then() -> None:
+    memory = CountedMemory(100)
+    player = loop(memory)
+    player.add(request(0, 2, 9))
+    player.step()
+    blocked = request(1, 9, images=[("a", 0, 8)], blocks=[(0, 8)])
+    player.add(blocked)
+    player.step()
+    memory.hits[id(blocked.key)] = 8
+    player.step()
+    assert player.shapes()[2] == [(1, 8, 9), (0, 3, 4)]
+
+
 def test_a_request_that_goes_first_has_one_chunk_though_the_others_have_left() -> None:
     player = loop()
     decoding = [request(i, 2, 9) for i in range(3)]
@@ -405,6 +427,16 @@ def test_a_younger_block_does_not_displace_decodes_while_an_older_prefill_goes_o
         [(0, 5, 6), (1, 15, 16)],
         [(2, 0, 8)],
     ]
+
+
+def test_a_block_goes_first_as_soon_as_every_older_prefill_is_complete() -> None:
+    player = loop()
+    player.add(request(0, 2, 9))
+    player.step()
+    player.add(request(1, 4, 3), request(2, 8, images=[("a", 0, 8)], blocks=[(0, 8)]))
+    player.step()
+    player.step()
+    assert player.shapes()[1:] == [[(0, 2, 3), (1, 0, 4)], [(2, 0, 8)]]
 
 
 def test_decodes_that_have_room_beside_the_block_ride_along() -> None:

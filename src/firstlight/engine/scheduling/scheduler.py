@@ -155,8 +155,10 @@ class Scheduler(Generic[R]):
             request = entry.request
             start = request.computed
             missing = request.length - start
+            if entry is draft.first:
+                continue
             if missing != 1 or start < entry.free_from:
-                if missing > 0 and entry is not draft.first:
+                if missing > 0:
                     others.append(entry)
             elif not draft.room:
                 self._counters.displaced += 1
@@ -221,7 +223,7 @@ class Scheduler(Generic[R]):
         end = cut(request.blocks, start, end)
         if end > start:
             return cut(request.blocks, start, draft.encoder.reach(request.needs, start, end))
-        if draft.oldest and draft.first is None:
+        if draft.oldest:  # all decodes have their rows, or there would be no room to ask about
             self._first = request
         return start
 
