@@ -24,7 +24,7 @@ from firstlight.engine.pool_memory import PoolMemory
 from firstlight.engine.runners import Limits, RunnerBuilder, limits_of
 from firstlight.engine.sanitizing import Sanitizer, SanitizingStep
 from firstlight.engine.scheduling import Limits as SchedulerLimits
-from firstlight.engine.scheduling import Scheduler
+from firstlight.engine.scheduling import Scheduler, check_start
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step
 from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
@@ -114,7 +114,7 @@ def build(
     sanitizer = Sanitizer(ground.pool) if config.sanitize else None
     limits = limits_of(config, ground.memory)
     builder = _runner_builder(config, ground, sanitizer)
-    seqs = limits.max_num_seqs
+    seqs = max((limits.max_num_seqs, *limits.decode_buckets[-1:]))
     rows = Extent(limits.max_batch_tokens, seqs)
     runners = {
         Phase.PREFILL: builder.build(Phase.PREFILL, limits.prefill_buckets, rows),
@@ -147,7 +147,15 @@ def build(
             seed=config.seed,
             clock=clock,
         ),
-        engine=_engine(ground, runners, scheduler, encoder, config=config, clock=clock),
+        engine=_engine(
+            ground,
+            runners,
+            scheduler,
+            encoder,
+            sanitizer=sanitizer,
+            debug=config.debug,
+            clock=clock,
+        ),
         fused=ground.fused,
         costs=builder.costs,
         packed_bytes=ground.packed_bytes,
@@ -228,15 +236,14 @@ def _runner_builder(
 def _scheduler(
     config: EngineConfig, ground: _Ground, limits: Limits, encoder: Encoder[Sequence]
 ) -> Scheduler[Sequence]:
-    return Scheduler(
-        ground.kv,
-        SchedulerLimits(
-            max_num_seqs=limits.max_num_seqs,
-            max_batch_tokens=limits.max_batch_tokens,
-            max_encoder_rows=config.max_encoder_tokens,
-        ),
-        encoder,
+    """Raises ConfigError where a request of the longest context could not run."""
+    step = SchedulerLimits(
+        max_num_seqs=limits.max_num_seqs,
+        max_batch_tokens=limits.max_batch_tokens,
+        max_encoder_rows=config.max_encoder_tokens,
     )
+    check_start(step, ground.kv, ground.memory.max_context)
+    return Scheduler(ground.kv, step, encoder)
 
 
 def _engine(
@@ -245,10 +252,12 @@ def _engine(
     scheduler: Scheduler[Sequence],
     encoder: Encoder[Sequence],
     *,
-    config: EngineConfig,
+    sanitizer: Sanitizer | None,
+    debug: bool,
     clock: Callable[[], float],
 ) -> Engine:
-    step = (SanitizingStep if config.sanitize else Step)(
+    make = Step if sanitizer is None else partial(SanitizingStep, sides=sanitizer.sides)
+    step = make(
         ground.model.adapter,
         runners,
         Sampler(),
@@ -261,7 +270,7 @@ def _engine(
         step,
         stop_ids=frozenset(ground.model.eos_token_ids),
         clock=clock,
-        when_idle=partial(check_memory, ground.kv) if config.debug else None,
+        when_idle=partial(check_memory, ground.kv) if debug else None,
     )
 
 

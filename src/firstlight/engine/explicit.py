@@ -24,9 +24,9 @@ def longest_prefill(config: EngineConfig, memory: MemoryPlan) -> int:
 
 
 def check_buckets(config: EngineConfig, memory: MemoryPlan) -> None:
-    """Refuse typed prefill buckets that no batch is long enough for.
+    """Refuse typed buckets that no batch is large enough for.
 
-    A bucket serves batches longer than the next smaller one.
+    A bucket serves batches larger than the next smaller one.
 
     Raises:
         ConfigError: with the bucket and the longest batch.
@@ -40,6 +40,19 @@ def check_buckets(config: EngineConfig, memory: MemoryPlan) -> None:
                 f"max_num_seqs = {config.max_num_seqs}, {memory.n_pages - 1} pages of "
                 f"{memory.page_size} tokens) and fits the bucket of {previous}"
             )
+    most = most_requests(config, memory)
+    for previous, bucket in pairwise((0, *(config.decode_buckets or ()))):
+        if previous >= most:
+            raise ConfigError(
+                f"decode_buckets holds {bucket}, whose graph would never replay: at most {most} "
+                f"requests run at a time (max_num_seqs = {config.max_num_seqs}, "
+                f"{memory.n_pages - 1} pages) and fit the bucket of {previous}"
+            )
+
+
+def most_requests(config: EngineConfig, memory: MemoryPlan) -> int:
+    """Requests that can run at a time: each holds a page at least."""
+    return min(config.max_num_seqs, memory.n_pages - 1)
 
 
 def check_captured(config: EngineConfig, runners: Mapping[Phase, GraphRunner]) -> None:

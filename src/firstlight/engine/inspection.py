@@ -40,6 +40,13 @@ def describe(parts: Parts) -> dict[str, Any]:
         "memory": {
             **asdict(parts.memory),
             "kv_bytes": parts.pool.nbytes,
+            "prefix_cache": parts.config.prefix_cache,
+            "encoder_cache_bytes": parts.encoder_cache.capacity_bytes,
+        },
+        "use": {
+            "pages": asdict(parts.kv.usage()),
+            "encoder": asdict(parts.encoder.usage()),
+            "scheduler": asdict(parts.scheduler.stats),
         },
         "fused": None if parts.fused is None else asdict(parts.fused),
         "padding_cost": describe_costs(parts.costs),

@@ -19,7 +19,7 @@ from firstlight.config import EngineConfig
 from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
 from firstlight.engine.costs import unsettled_costs
-from firstlight.engine.explicit import check_buckets
+from firstlight.engine.explicit import check_buckets, most_requests
 from firstlight.engine.memory_plan import MemoryPlan
 from firstlight.engine.placement import Placement
 from firstlight.engine.sanitizing import Sanitizer
@@ -69,7 +69,7 @@ def limits_of(config: EngineConfig, memory: MemoryPlan) -> Limits:
         ConfigError: a bucket that was asked for can never be used.
     """
     check_buckets(config, memory)
-    requests = config.max_num_seqs
+    requests = most_requests(config, memory)
     context = min(memory.max_context * requests, (memory.n_pages - 1) * memory.page_size)
     largest = min(config.max_prefill_bucket, config.max_batch_tokens or context, context)
     if config.graphs_off:
@@ -78,7 +78,7 @@ def limits_of(config: EngineConfig, memory: MemoryPlan) -> Limits:
     else:
         prefill = config.prefill_buckets or default_ladder(largest)
         decode = config.decode_buckets or request_ladder(requests)
-    tokens = config.max_batch_tokens or max(prefill[-1] if prefill else largest, largest)
+    tokens = config.max_batch_tokens or max(*prefill[-1:], largest, requests)
     return Limits(tokens, requests, prefill, decode)
 
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from firstlight.attention import RowsInMemory
+from firstlight.attention import RowsInMemory, slot_suffix
 from firstlight.core.plan import BatchPlan
 from firstlight.engine.sequence import Sequence as Request
 from firstlight.engine.step import Step, StepResult, rows_in_memory
 from firstlight.graphs import GraphRunner
 from firstlight.graphs.sanitizer import (
-    Footprint,
     GuardedArena,
     GuardedScratchArena,
     PagedMemory,
     Report,
     SanitizingRunner,
     TrackedRegistry,
-    token_slots,
+    footprint_of_pages,
 )
 from firstlight.memory import KVPool
+from firstlight.memory.page_map import Translation
 
 
 class Sanitizer:
@@ -39,27 +40,31 @@ class Sanitizer:
         self.report = Report()
         self.arena = GuardedArena()
         self.scratch = GuardedScratchArena()
-        self._memory = PagedMemory(_Pools(pool), pool.page_size)
+        self.sides = tuple(
+            PagedMemory(_Pools(pool, i), pool.page_size, slot_suffix(side), side.window)
+            for i, side in enumerate(pool.layout.sides)
+        )
 
     @property
     def runner(self) -> Callable[..., GraphRunner]:
         """Builds a runner from the arguments of :class:`GraphRunner`."""
-        return partial(SanitizingRunner, report=self.report, memory=self._memory, arena=self.arena)
+        return partial(SanitizingRunner, report=self.report, memory=self.sides, arena=self.arena)
 
 
 class _Pools(Mapping[str, Tensor]):
-    """The pools as they are at every look, under the names that graphs know them by."""
+    """One side's pools as they are at every look, under the names that graphs know them by."""
 
-    def __init__(self, pool: KVPool) -> None:
+    def __init__(self, pool: KVPool, side: int) -> None:
         self._pool = pool
+        self._layers = [i for i, at in enumerate(pool.layout.side_of_layer) if at == side]
 
     def __iter__(self) -> Iterator[str]:
-        for layer in range(len(self._pool.keys)):
+        for layer in self._layers:
             yield f"KV pool, keys of layer {layer}"
             yield f"KV pool, values of layer {layer}"
 
     def __len__(self) -> int:
-        return 2 * len(self._pool.keys)
+        return 2 * len(self._layers)
 
     def __getitem__(self, name: str) -> Tensor:
         kind, _, layer = name.removeprefix("KV pool, ").partition(" of layer ")
@@ -71,23 +76,33 @@ class SanitizingStep(Step):
     """A step that tells its runner which token slots the batch's requests hold.
 
     They are taken from the requests' pages and not from the slots, so that wrong metadata shows.
+
+    Args:
+        sides: of the sanitizer, in the placement's order.
+        settings: as for :class:`Step`.
     """
+
+    def __init__(self, *parts: Any, sides: Sequence[PagedMemory], **settings: Any) -> None:
+        super().__init__(*parts, **settings)
+        self._sides = sides
 
     def run(self, plan: BatchPlan[Request]) -> StepResult:
         """As :meth:`Step.run`."""
         runner = self._runners[plan.phase]
         if isinstance(runner, SanitizingRunner):
             rows = [rows_in_memory(chunk) for chunk in plan.chunks]
-            runner.expect(footprint(rows, self._placement.page_size))
+            maps = (pages for _, pages in self._placement.sides)
+            runner.expect(
+                {
+                    memory.suffix: footprint_of_pages(
+                        [(_physical(r, pages), r.start, r.end) for r in rows], memory
+                    )
+                    for memory, pages in zip(self._sides, maps, strict=True)
+                }
+            )
         return super().run(plan)
 
 
-def footprint(rows: Sequence[RowsInMemory], page_size: int) -> Footprint:
-    """The token slots of a batch's contexts and of its new rows."""
-    reads, writes = [], []
-    for request in rows:
-        pages = torch.tensor([int(page) for page in request.pages], dtype=torch.int64)
-        context = token_slots(pages, request.end, page_size)
-        reads.append(context)
-        writes.append(context[request.start :])
-    return Footprint(torch.cat(reads), torch.cat(writes))
+def _physical(rows: RowsInMemory, pages: Translation) -> Tensor:
+    """int64 ``[n]``: the physical pages of a request, one lookup at a time."""
+    return torch.tensor([int(pages.physical(page)) for page in rows.pages], dtype=torch.int64)
