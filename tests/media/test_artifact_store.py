@@ -77,7 +77,7 @@ def open_store() -> Iterator[Open]:
             return ArtifactStore(
                 maker,
                 ArtifactCache(max_bytes),
-                readers=readers,
+                reader_for=lambda source: readers,
                 makers=makers,
                 trust_hashes=trust,
             )
@@ -268,6 +268,15 @@ def test_a_bypass_shares_nothing_keeps_nothing_and_leaves_the_cache_alone(open_s
     assert maker.batches == [["a"], ["a", "a", "b"]]
     assert store.cache.usage() == before
     assert one.key == kept.key  # what is computed from equal artifacts may be shared
+
+
+def test_a_bypass_believes_no_hash_and_reads_each_source_itself(open_store: Open) -> None:
+    maker = Maker()
+    store = open_store(maker, trust=True)
+    (kept,) = store.lookup(items("a"))
+    found = store.lookup(items("a", "a", content_hash=digest("a")), bypass=True)
+    assert kept not in found
+    assert maker.reads == ["a", "a", "a"]
 
 
 # -- failures ----------------------------------------------------------------------------------
@@ -488,7 +497,9 @@ def test_work_that_is_cancelled_with_its_pool_leaves_nobody_waiting() -> None:
     maker = Maker()
     maker.go.clear()
     readers, makers = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
-    store = ArtifactStore(maker, ArtifactCache(1 << 20), readers=readers, makers=makers)
+    store = ArtifactStore(
+        maker, ArtifactCache(1 << 20), reader_for=lambda source: readers, makers=makers
+    )
     first = in_thread(lambda: store.lookup(items("a")))
     assert maker.begun.wait(5)
     queued = in_thread(lambda: store.lookup(items("b")))
