@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults import adapters, bodies, replays, slots
+from tests.faults import adapters, bodies, replays, sides, slots
 
-FAULTS = (*adapters.FAULTS, *bodies.FAULTS, *slots.FAULTS, *replays.FAULTS)
+FAULTS = (*adapters.FAULTS, *bodies.FAULTS, *slots.FAULTS, *sides.FAULTS, *replays.FAULTS)
 UNCAUGHT = (*adapters.UNCAUGHT, *bodies.UNCAUGHT)

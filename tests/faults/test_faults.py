@@ -8,11 +8,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.faults import adapters
+from tests.faults import adapters, sides
 from tests.faults.fault import Fault
 from tests.faults.graph_rig import examined
 from tests.faults.recorded import RECORDED, recorded
 from tests.faults.table import FAULTS, UNCAUGHT
+from tests.graphs.sided import Parts
 
 _NUMBER = re.compile(r"\d[\d.e+-]*|\b(inf|nan)\b")
 
@@ -39,6 +40,11 @@ def test_what_is_said_to_be_caught_by_nothing_is_caught_by_nothing(fault: Fault)
 
 def test_the_unmutated_decoder_passes_every_level_without_a_finding() -> None:
     assert examined(lambda parts: None)() == {}
+
+
+@pytest.mark.parametrize("prefix_lm", [False, True])
+def test_the_unmutated_decoder_of_two_sides_passes_every_level(prefix_lm: bool) -> None:
+    assert sides.examined(lambda: Parts(prefix_lm=prefix_lm))() == {}
 
 
 def test_an_unmutated_adapter_and_the_real_merge_pass_without_a_finding() -> None:

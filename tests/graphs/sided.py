@@ -158,8 +158,9 @@ class SidedPages:
         return keys | {f"values {i}": d.values[i] for i in mine}
 
     def lend(self, n: int) -> Sequence[int]:
-        """The first free pages; the windowed side binds none of them yet."""
-        given, self.free = self.free[:n], self.free[n:]
+        """Free pages from both ends of the numbering; the windowed side binds none of them yet."""
+        low, high = n // 2, len(self.free) - (n - n // 2)
+        given, self.free = self.free[:low] + self.free[high:], self.free[low:high]
         self.lent |= set(given)
         return given
 
@@ -331,11 +332,12 @@ class SidedRig:
         return [] if proof is None else [finding.where for finding in proof.unread]
 
     def serve(self) -> None:
-        """Two requests: prompts, then a chunk beside a decoded row, beyond the window."""
+        """Prompts; a chunk beside a decoded row; beyond the window; one request alone."""
         a, b = (5, 2, 9, 4, 11), (7, 3, 8, 1)
         self.batch(Placed(a, 0, 9, ((2, 5), (5, 8))), Placed(b, 0, 6, ((1, 4),)))
         self.batch(Placed(b, 6, 7, ((1, 4),)), Placed(a, 9, 15, ((2, 5), (5, 8), (10, 13))))
         self.batch(Placed(a, 15, 16), Placed(b, 7, 13, ((7, 9),)))
+        self.batch(Placed(a, 16, 17))
 
     def batch(self, *requests: Placed) -> Tensor:
         """Run random rows for these positions; live hidden states."""

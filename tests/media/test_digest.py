@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from firstlight.media import decode_image
@@ -83,3 +85,19 @@ def test_other_forms_are_no_digest(text: object) -> None:
 def test_a_digest_passes_its_own_check() -> None:
     digest = digest_of(b"")
     assert check_digest(digest) == digest
+
+
+def test_an_array_and_a_tensor_are_their_dtype_shape_and_bytes() -> None:
+    values = [[1, 2], [3, 4]]
+    arrays = [np.array(values), np.array(values, dtype=np.int32), np.array(values).reshape(4)]
+    tensors = [torch.tensor(values), torch.tensor(values, dtype=torch.int32)]
+    digests = [digest_of(value) for value in (*arrays, *tensors)]
+    assert len(set(digests)) == 5
+    assert digest_of(np.array(values).T.copy().T) == digests[0]
+    assert digest_of(torch.tensor([[1, 3], [2, 4]]).T) == digests[3]
+
+
+@pytest.mark.parametrize("data", [None, "a", 3, [1], np.array([object()])])
+def test_nothing_else_has_a_digest(data: object) -> None:
+    with pytest.raises(TypeError, match="has no digest"):
+        digest_of(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from firstlight.media.pipeline import ImagePipeline
 from firstlight.media.policy import FetchPolicy
 from firstlight.media.processor import ImageProcessor
 from tests.media.files import encoded, noise
+from tests.media.listener import listening
 
 
 class Counting(Qwen2VLImageProcessorPil):  # type: ignore[misc]
@@ -153,6 +155,28 @@ def test_the_policy_holds(tmp_path: Path) -> None:
         pytest.raises(MediaError, match="file system are not accepted"),
     ):
         own.lookup(items(path))
+
+
+def test_a_picture_that_is_here_does_not_wait_behind_those_that_are_fetched() -> None:
+    """Whoever names slow servers holds up nobody who sends the picture along."""
+    asked, over = threading.Event(), threading.Event()
+
+    def hangs(handler: object) -> None:
+        asked.set()
+        over.wait(10)
+
+    policy = FetchPolicy(any_host=True, trusted_networks=("127.0.0.1",), ports=None, total_s=5)
+    with (
+        listening(hangs) as server,
+        ImagePipeline(ImageProcessor(Counting()), policy, cache_bytes=0, fetchers=1) as own,
+        ThreadPoolExecutor(1) as requests,
+    ):
+        fetching = requests.submit(own.lookup, items(server.url()))
+        assert asked.wait(5)
+        assert len(own.lookup(items(encoded(noise())))) == 1
+        assert not fetching.done()
+        over.set()
+        assert isinstance(fetching.exception(10), MediaError)
 
 
 def test_giving_up_ends_the_wait(pipeline: ImagePipeline) -> None:

@@ -62,6 +62,8 @@ def test_ports_are_those_of_http_unless_said_otherwise() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"domains": "localhost"}, "domains = 'localhost'; accepted: a tuple"),
+        ({"trusted_networks": "::1"}, "trusted_networks = '::1'; accepted: a tuple"),
         ({"domains": ("https://example.org",)}, "domains holds 'https://example.org'"),
         ({"domains": ("*.example.org",)}, r"domains holds '\*\.example\.org'"),
         ({"domains": ("example.org:80",)}, "domains holds"),

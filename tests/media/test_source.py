@@ -13,7 +13,7 @@ from firstlight.errors import MediaError
 from firstlight.media.brief import brief
 from firstlight.media.fetch import Fetcher
 from firstlight.media.policy import FetchPolicy
-from firstlight.media.source import SourceLoader, load_image
+from firstlight.media.source import SourceLoader, is_web, load_image
 from tests.media.files import encoded, noise
 from tests.media.listener import listening, names, sends
 
@@ -170,6 +170,16 @@ def test_too_many_bytes_are_refused_from_every_source(tmp_path: Path) -> None:
         assert load_image(source, FetchPolicy(any_path=True, max_bytes=limit)) == DATA
         with pytest.raises(MediaError, match=f"larger than {limit - 1} bytes"):
             load_image(source, FetchPolicy(any_path=True, max_bytes=limit - 1))
+
+
+@pytest.mark.parametrize("url", ["http://a.example/", " HTTPS://a.example/", "https:/a"])
+def test_web_addresses_are_known_as_such(url: str) -> None:
+    assert is_web(url)
+
+
+@pytest.mark.parametrize("source", [_url(TEXT), "a.png", "file:///a", "httpx.png", b"http:", 3])
+def test_everything_else_is_no_web_address(source: object) -> None:
+    assert not is_web(source)
 
 
 def test_other_types_are_refused_by_name() -> None:

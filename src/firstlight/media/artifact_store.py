@@ -37,8 +37,9 @@ class ArtifactStore:
     Args:
         maker: of one model.
         cache: what it made before.
-        readers: reads sources, which waits for disks and networks.
-        makers: runs batches. Callers may wait in neither pool, and makers not in that of readers.
+        reader_for: the pool that reads a source, so that those which come at once need not wait
+            behind those which do not.
+        makers: runs batches. It is none of the readers' pools, and callers wait in none of them.
         trust_hashes: whether a caller's hash is believed without reading the content. Whoever can
             send requests could then be answered about other people's pictures by their hashes.
         clock: seconds, monotonic.
@@ -49,14 +50,14 @@ class ArtifactStore:
         maker: ArtifactMaker,
         cache: ArtifactCache,
         *,
-        readers: Executor,
+        reader_for: Callable[[object], Executor],
         makers: Executor,
         trust_hashes: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.cache = cache
         self._maker = maker
-        self._readers = readers
+        self._reader_for = reader_for
         self._makers = makers
         self._trust = trust_hashes
         self._clock = clock
@@ -138,7 +139,8 @@ class ArtifactStore:
         for n, item in enumerate(items):
             name = _name(item.source) if share else n
             if name not in begun:
-                begun[name] = self._readers.submit(self._snapshot, item.source)
+                reader = self._reader_for(item.source)
+                begun[name] = reader.submit(self._snapshot, item.source)
         try:
             _await(list(begun.values()), until)
         except CancelledError:

@@ -14,7 +14,7 @@ from firstlight.media.image_maker import ImageMaker
 from firstlight.media.media_item import MediaItem, Prepared
 from firstlight.media.policy import LOCAL, FetchPolicy
 from firstlight.media.processor import ImageProcessor
-from firstlight.media.source import SourceLoader
+from firstlight.media.source import SourceLoader, is_web
 
 BATCHES = 16
 """Requests whose images are worked on at the same time; they share the workers."""
@@ -28,7 +28,8 @@ class ImagePipeline:
         policy: what may be read.
         limits: what an image may be.
         cache_bytes: limit of the artifacts that are kept; 0 keeps none.
-        readers: sources that are read at the same time.
+        fetchers: pictures that are fetched over the network at the same time; all other sources
+            pass them by.
         workers: images that are decoded and processed at the same time.
         trust_hashes: see :class:`~firstlight.media.artifact_store.ArtifactStore`.
 
@@ -43,18 +44,19 @@ class ImagePipeline:
         *,
         limits: ImageLimits | None = None,
         cache_bytes: int,
-        readers: int = 16,
+        fetchers: int = 16,
         workers: int = 2,
         trust_hashes: bool = False,
     ) -> None:
         self._workers = ThreadPoolExecutor(workers, "firstlight-image")
         self._makers = ThreadPoolExecutor(BATCHES, "firstlight-batch")
-        self._readers = ThreadPoolExecutor(readers, "firstlight-read")
+        self._readers = ThreadPoolExecutor(workers, "firstlight-read")
+        self._fetchers = ThreadPoolExecutor(fetchers, "firstlight-fetch")
         maker = ImageMaker(processor, SourceLoader(policy), limits=limits, workers=self._workers)
         self._store = ArtifactStore(
             maker,
             ArtifactCache(cache_bytes),
-            readers=self._readers,
+            reader_for=lambda source: self._fetchers if is_web(source) else self._readers,
             makers=self._makers,
             trust_hashes=trust_hashes,
         )
@@ -84,7 +86,7 @@ class ImagePipeline:
     def close(self) -> None:
         """Forget all artifacts and end the threads; what has not begun is cancelled."""
         self.flush()
-        for pool in (self._readers, self._makers, self._workers):
+        for pool in (self._fetchers, self._readers, self._makers, self._workers):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:

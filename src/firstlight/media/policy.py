@@ -50,6 +50,9 @@ class FetchPolicy:
     any_path: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("domains", "trusted_networks"):
+            if isinstance(getattr(self, name), str):  # each letter of it would be a name
+                raise ConfigError(f"{name} = {getattr(self, name)!r}; accepted: a tuple of texts")
         object.__setattr__(self, "domains", tuple(map(_domain, self.domains)))
         for text in self.trusted_networks:
             _network(text)

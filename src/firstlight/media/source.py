@@ -98,6 +98,14 @@ def load_image(source: object, policy: FetchPolicy = LOCAL) -> bytes | Image.Ima
     return SourceLoader(policy).load(source)
 
 
+def is_web(source: object) -> bool:
+    """Whether reading a source means to wait for another machine."""
+    if not isinstance(source, str):
+        return False
+    scheme = _SCHEME.match(source[:64].lstrip())
+    return scheme is not None and scheme[1].lower() in ("http", "https")
+
+
 def decode_data_url(url: str) -> bytes:
     """The bytes of ``data:[type][;parameter];base64,<payload>`` (RFC 2397).
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from firstlight.core.span import Span
+from firstlight.engine.scheduling import MediaNeed
 from firstlight.memory.holding import Holding, MemoryUsage, SpaceUsage
 from firstlight.memory.ids import VirtualPage
 from firstlight.memory.layout import KVLayout
@@ -76,7 +77,7 @@ class Encoder:
 
     cached: set[str] = field(default_factory=set)
 
-    def cost(self, need: Need) -> int:
+    def cost(self, need: MediaNeed) -> int:
         return 0 if need.key in self.cached else need.rows
 
 

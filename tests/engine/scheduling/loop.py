@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from firstlight.core.plan import BatchPlan
 from firstlight.core.reason import Phase
 from firstlight.engine.scheduling import Limits, PagedMemory, Scheduler
-from tests.engine.scheduling.fakes import Encoder, Request
+from tests.engine.scheduling.fakes import CountedMemory, Encoder, Request
 
 Plan = BatchPlan[Request]
 
@@ -157,3 +157,11 @@ class Loop:
                 assert wide, "a decode row gives way to nothing but a block"
                 seen.left_out += 1
                 assert seen.left_out <= 1, "a decode row is left out twice in a row"
+
+
+def loop(
+    memory: CountedMemory | None = None, *, seqs: int = 4, tokens: int = 8, rows: int = 64
+) -> Loop:
+    """A loop over a memory that only counts, by default one with room for all."""
+    limits = Limits(max_num_seqs=seqs, max_batch_tokens=tokens, max_encoder_rows=rows)
+    return Loop(memory or CountedMemory(100), limits)

@@ -95,7 +95,8 @@ def _requests(traffic: Traffic, random: Random) -> list[Request]:
         family, common = random.randint(1, 2), random.randint(0, length)
         ids = [family * 10**6 + i for i in range(common)]
         ids += [(arrival + 10) * 10**6 + i for i in range(common, length)]
-        images, at = [], random.randint(0, 6)
+        images: list[tuple[str, int, int]] = []
+        at = random.randint(0, 6)
         while traffic.media and at < length and len(images) < 4:
             end = min(at + random.choice((1, 3, 7, 12, 12)), length)
             images.append((f"{random.randint(0, 3)} of {end - at}", at, end))

@@ -52,6 +52,11 @@ class Scheduler(Generic[R]):
         queues = self._queues
         return self._counters.freeze(waiting=len(queues.waiting), running=len(queues.running))
 
+    @property
+    def running(self) -> tuple[R, ...]:
+        """The requests that hold pages, the oldest first."""
+        return tuple(entry.request for entry in self._queues.running)
+
     def check_fits(self, capacity: int, block: int = 0) -> str | None:
         """Why a request could not be served even alone, with the numbers; None if it could.
 

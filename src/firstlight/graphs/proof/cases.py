@@ -125,14 +125,15 @@ def plan_cases(limits: Limits, level: ProofLevel) -> list[Case]:
 def mixed_case(limits: Limits) -> Case | None:
     """The one batch that holds most at once: a decoded row beside chunks, one of them with its
     cached prefix in the units of the former, beyond every window where there is room, in scattered
-    units, media blocks, cut media spans, unequal position rows, and a padding row if there may be
-    one.
+    units, media blocks, cut media spans, unequal position rows, and a padding row and a request row
+    that is not in use, if there may be.
 
     In large buckets attention over one long request would cost more than all else. There are more
     requests there; where only one is possible, it has half of the rows and no prefix.
     """
     large = limits.bucket > LARGE and limits.phase is Phase.PREFILL
-    parts = min(limits.max_requests, max(limits.bucket // 64, 3))
+    room = limits.max_requests - (limits.max_requests > 2)
+    parts = min(room, max(limits.bucket // 64, 3))
     for n in (max(limits.previous + 1, limits.bucket - 1), limits.previous + 1, 1):
         for requests in shapes(limits, n, parts):
             if large and len(requests) == 1:
@@ -243,15 +244,12 @@ def shapes(limits: Limits, n: int, parts: int) -> Iterator[Requests]:
 def _chunks(limits: Limits, n: int, k: int, past: int) -> Requests:
     """``n`` rows of ``k`` requests, the first behind ``past`` positions.
 
-    Of three or more, that one is a decoded row, and the second is a chunk behind as many whole
-    units.
+    Of several, that one is a decoded row, and the second is a chunk behind as many whole units.
     """
-    lengths = _fewest(n, limits.max_context) if k == 1 else _split(n, k)
-    if k > 2:
-        lengths = [1, *_split(n - 1, k - 1)]
+    lengths = _fewest(n, limits.max_context) if k == 1 else [1, *_split(n - 1, k - 1)]
     starts = [0] * len(lengths)
     starts[0] = min(past, max(limits.max_context - lengths[0], 0))
-    if k > 2:
+    if k > 1:
         room = min(starts[0], max(limits.max_context - lengths[1], 0))
         starts[1] = room // limits.unit_tokens * limits.unit_tokens
     return tuple((s, s + length) for s, length in zip(starts, lengths, strict=True))

@@ -83,7 +83,10 @@ class ProofMemory(Protocol):
         ...
 
     def lend(self, n: int) -> Sequence[int]:
-        """Take ``n`` units that belong to nobody, ascending; they come back by `give_back`."""
+        """Take ``n`` units that belong to nobody, ascending; they come back by `give_back`.
+
+        Best from both ends of the numbering, so that tables which are too short for it show.
+        """
         ...
 
     def give_back(self, units: Sequence[int]) -> None:

@@ -8,14 +8,15 @@ from firstlight.graphs.proof.bench import Bench
 from firstlight.graphs.proof.contents import Batch
 from firstlight.graphs.proof.report import Finding
 from firstlight.graphs.slot import Axis, Meaning, Padding, SlotSpec
-from firstlight.graphs.slots import EMBEDS, LIVE_TOKENS, POSITIONS
+from firstlight.graphs.slots import EMBEDS, LIVE_TOKENS, POSITIONS, attention_names
 
 
 def check_fill(bench: Bench, batch: Batch, name: str) -> list[Finding]:
     """Fill ``batch`` over what the slots hold, and look at padding and absent data.
 
-    Padding rows of an index slot point at the sink; rows, positions and planes are neutral there;
-    other slots hold what their policy says. Segments beyond the first and planes without data are
+    Padding rows of an index slot point at the sink; rows, positions and planes are neutral there,
+    and so are the facts of requests that are not in the batch, on every side; other slots hold what
+    their policy says. Segments beyond the first and planes without data are
     neutral on live rows too.
     """
     bench.fill(batch, bench.subject.bucket)
@@ -52,7 +53,8 @@ def _check_boundary(bench: Bench, batch: Batch, name: str) -> list[Finding]:
 def _neutral(bench: Bench, spec: SlotSpec) -> float | None:
     """What padding must hold; None where the policy leaves it alone."""
     planes = {plane.name: plane.neutral for plane in bench.contents.contract.planes}
-    if spec.meaning is Meaning.INDEX or spec.name in (EMBEDS, POSITIONS):
+    facts = {side.attention_rows for side in attention_names(bench.subject.registry.names)}
+    if spec.meaning is Meaning.INDEX or spec.name in (EMBEDS, POSITIONS, *facts):
         return 0.0
     if spec.name in planes:
         return planes[spec.name]

@@ -10,7 +10,7 @@ from torch import Tensor
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.sanitizer.audit import Fault
 from firstlight.graphs.sanitizer.finding import FindingKind
-from firstlight.graphs.sanitizer.memory import Footprint, PagedMemory, compact, token_slots
+from firstlight.graphs.sanitizer.memory import SINK, Footprint, PagedMemory, compact, token_slots
 from firstlight.graphs.sanitizer.poison import bits, is_poison, poison_
 from firstlight.graphs.sanitizer.tracker import TrackedRegistry
 from firstlight.graphs.slot import Axis, Extent, Meaning, SlotSpec
@@ -64,7 +64,11 @@ def padding_(registry: SlotRegistry, spec: SlotSpec, live: Extent, padded: Exten
 
 
 def check_slots(registry: SlotRegistry, live: Extent, padded: Extent) -> Iterator[Fault]:
-    """What the slots hold for a batch that is about to run."""
+    """What the slots hold for a batch that is about to run.
+
+    Facts of requests that are not in it are neutral on every side, whatever their policy says.
+    """
+    facts = {side.attention_rows for side in attention_names(registry.names)}
     for name in registry.names:
         spec = registry.spec(name)
         if spec.axis is Axis.NONE:
@@ -72,7 +76,7 @@ def check_slots(registry: SlotRegistry, live: Extent, padded: Extent) -> Iterato
                 yield _slot(FindingKind.ROW_UNWRITTEN, spec, "it was not computed for this batch")
             continue
         yield from _check_live(registry, spec, live)
-        if spec.resets and spec.hook is None:
+        if (spec.resets and spec.hook is None) or name in facts:
             yield from _check_padding(registry, spec, live, padded)
         if spec.meaning is Meaning.INDEX:
             yield from _check_negative(registry, spec, padded)
@@ -158,7 +162,23 @@ def check_indices(
         detail = f"request rows {_rows(table >= memory.n_pages)} name pages beyond the pool"
         yield _slot(FindingKind.BAD_INDEX, pages, detail)
         return
+    yield from _check_spare(registry, live, memory)
     yield from _check_runs(registry, live, memory)
+
+
+def _check_spare(registry: SlotRegistry, live: Extent, memory: PagedMemory) -> Iterator[Fault]:
+    """Entries of a page table that no row sees or writes: behind a context, before a window."""
+    names, size = memory.slots, memory.page_size
+    facts = registry.buffer(names.attention_rows)[: live.requests].tolist()
+    for row, (_, rows, context, _) in zip(registry.buffer(names.page_table), facts, strict=False):
+        used = slice(memory.first_seen(context - rows) // size, -(-context // size))
+        spare = row.clone()
+        spare[used] = SINK
+        if bool(spare.any()):
+            at = int(spare.nonzero()[0])
+            detail = f"entry {at} names page {int(spare[at])}, though no row sees or writes there"
+            yield _slot(FindingKind.BAD_INDEX, registry.spec(names.page_table), detail)
+            return
 
 
 def _check_runs(registry: SlotRegistry, live: Extent, memory: PagedMemory) -> Iterator[Fault]:
