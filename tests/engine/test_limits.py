@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from firstlight import LLM
@@ -39,7 +41,7 @@ def test_a_decode_bucket_for_more_requests_than_pages_is_refused_with_both_numbe
     ids=str,
 )
 def test_limits_that_contradict_each_other_are_refused_with_both_names(
-    settings: dict[str, int], names: tuple[str, str], tiny_checkpoint: TinyCheckpoint
+    settings: dict[str, Any], names: tuple[str, str], tiny_checkpoint: TinyCheckpoint
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         LLM(tiny_checkpoint("mistral"), page_size=4, eager=True, **settings)
