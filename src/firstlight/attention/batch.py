@@ -31,50 +31,42 @@ class RowsInMemory:
 
 
 class Batch:
-    """Requests that lie one after another in a step's rows.
+    """Requests that lie one after another in a step's rows, ``B`` of them in ``T`` rows.
 
     Attributes:
-        starts, ends, n_rows, first_row: int64 ``[B]``; owner_of_row, position_of_row: ``[T]``.
+        starts, ends, n_rows, first_row: int64 ``[B]``.
+        owner_of_row, position_of_row: int64 ``[T]``; page_of_row and offset_of_row: where in the
+            request's pages that is.
+        pages: int64 ``[n]``, the virtual pages of all requests' positions ``[0, end)``;
+            owner_of_page: their request; number_of_page: their number in it.
 
     Raises:
         SlotError: see :func:`firstlight.attention.metadata.attention_values`.
     """
 
     def __init__(self, rows: Sequence[RowsInMemory], *, page_size: int, max_pages: int) -> None:
+        for request in rows:
+            _check(request, page_size, max_pages)
         self._rows = rows
         self.page_size = page_size
         self.max_pages = max_pages
         self.starts = np.array([r.start for r in rows], dtype=np.int64)
         self.ends = np.array([r.end for r in rows], dtype=np.int64)
         self.n_rows = self.ends - self.starts
-        self.n_pages = -(-self.ends // page_size)
-        for request in rows:
-            _check(request, page_size, max_pages)
-        self.first_row = np.cumsum(self.n_rows) - self.n_rows
-        self.owner_of_row, self.position_of_row = _ranges(self.starts, self.n_rows)
-        self._pages: Ints = _join([r.pages for r in rows], self.n_pages.tolist())
+        self.first_row = self.n_rows.cumsum() - self.n_rows
+        self.owner_of_row, within = _count(self.n_rows)
+        self.position_of_row = within + self.starts[self.owner_of_row]
+        self.page_of_row, self.offset_of_row = np.divmod(self.position_of_row, page_size)
+        used = [pages_for(r.end, page_size) for r in rows]
+        self.pages = _join([r.pages for r in rows], used)
+        self.owner_of_page, self.number_of_page = _count(np.array(used, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def first_seen(self, window: int | None) -> Ints:
+    def first_seen(self, window: int) -> Ints:
         """int64 ``[B]``: the first position that a request's rows see."""
-        return np.zeros_like(self.starts) if window is None else _back(self.starts, window)
-
-    def pages_from(self, first: Ints) -> tuple[Ints, Ints, Ints]:
-        """Each request's pages from its page number ``first[i]`` to the end of its rows.
-
-        Returns:
-            their request, their number in it and their virtual page, int64 ``[n]`` each.
-        """
-        owner, column = _ranges(first, self.n_pages - first)
-        base = np.cumsum(self.n_pages) - self.n_pages
-        return owner, column, self._pages[base[owner] + column]
-
-    def slots(self, table: NDArray[np.int32], owner: Ints, position: Ints) -> Ints:
-        """Physical token slots, int64 ``[n]``, of positions of requests with this page table."""
-        page = table[owner, position // self.page_size].astype(np.int64)
-        return page * self.page_size + position % self.page_size
+        return np.maximum(self.starts - window + 1, 0)
 
     def block_bounds(self) -> Ints:
         """int64 ``[T, 2]``: the positions of each row's media block; of itself outside of blocks.
@@ -108,15 +100,13 @@ def _check(request: RowsInMemory, page_size: int, max_pages: int) -> None:
         )
 
 
-def _back(position: Ints, window: int) -> Ints:
-    return np.maximum(position - window + 1, 0)
-
-
-def _ranges(first: Ints, length: Ints) -> tuple[Ints, Ints]:
-    """The integers ``[first[i], first[i] + length[i])`` one after another, and each one's ``i``."""
-    owner = np.repeat(np.arange(len(first)), length)
-    begin = np.cumsum(length) - length
-    return owner, np.arange(len(owner)) + (first - begin)[owner]
+def _count(length: Ints) -> tuple[Ints, Ints]:
+    """The numbers ``0 .. length[i] - 1`` of all lists in one row, behind each one's ``i``."""
+    owner = np.arange(len(length)).repeat(length)
+    within = np.arange(len(owner))
+    if len(length) == 1:
+        return owner, within
+    return owner, within - (length.cumsum() - length)[owner]
 
 
 def _join(pages: Sequence[Sequence[VirtualPage]], used: Sequence[int]) -> Ints:

@@ -78,27 +78,38 @@ def attention_values(
 def _side_values(
     batch: Batch, spec: SideSpec, translation: Translation
 ) -> dict[str, NDArray[np.signedinteger]]:
-    seen = batch.first_seen(spec.window)
-    first_page = seen // batch.page_size
-    owner, column, virtual = batch.pages_from(first_page)
+    owner, number, virtual = batch.owner_of_page, batch.number_of_page, batch.pages
+    if spec.window is not None:
+        first_page = batch.first_seen(spec.window) // batch.page_size
+        kept = number >= first_page[owner]
+        owner, number, virtual = owner[kept], number[kept], virtual[kept]
     physical = translation.translate(virtual)
     # A virtual sink lies at the sink; any other page there is one that the side does not hold.
     if np.count_nonzero(physical) != np.count_nonzero(virtual):
         at = int(np.argmax((physical == SINK_PAGE) & (virtual != SINK_PAGE)))
         raise SlotError(
-            f"virtual page {virtual[at]}, number {column[at]} of request {owner[at]} of the batch, "
+            f"virtual page {virtual[at]}, number {number[at]} of request {owner[at]} of the batch, "
             f"is not bound on the side {spec.name}"
         )
     table = np.zeros((len(batch), batch.max_pages), dtype=np.int32)
-    table[owner, column] = physical
+    table[owner, number] = physical
     facts = np.empty((len(batch), 4), dtype=np.int64)
     facts[:, 0], facts[:, 1], facts[:, 2] = batch.first_row, batch.n_rows, batch.ends
-    facts[:, 3] = batch.slots(table, np.arange(len(batch)), seen)
+    facts[:, 3] = _first_slot(batch, table, spec.window)
     # A request is in one run iff each of its pages follows the one before it.
     torn = np.flatnonzero(physical[1:] - physical[:-1] != 1)
     facts[owner[torn[owner[torn] == owner[torn + 1]]], 3] = SCATTERED
-    return {
-        "write_locations": batch.slots(table, batch.owner_of_row, batch.position_of_row),
-        "page_table": table,
-        "attention_rows": facts,
-    }
+    locations = table[batch.owner_of_row, batch.page_of_row].astype(np.int64)
+    locations *= batch.page_size
+    locations += batch.offset_of_row
+    return {"write_locations": locations, "page_table": table, "attention_rows": facts}
+
+
+def _first_slot(
+    batch: Batch, table: NDArray[np.int32], window: int | None
+) -> NDArray[np.signedinteger]:
+    """Physical token slot ``[B]`` of the first position that each request's rows see."""
+    if window is None:
+        return table[:, 0] * np.int64(batch.page_size)
+    page, offset = np.divmod(batch.first_seen(window), batch.page_size)
+    return table[np.arange(len(batch)), page] * np.int64(batch.page_size) + offset

@@ -17,6 +17,15 @@ def test_admission_leaves_every_running_request_a_page_to_grow_into() -> None:
     assert player.shapes() == [[(0, 0, 4)]]
 
 
+def test_a_request_has_pages_for_its_whole_prompt_from_its_first_chunk_on() -> None:
+    player = loop(CountedMemory(20))
+    long = request(0, 41, 30)
+    player.add(long)
+    player.step()
+    assert long.holding is not None
+    assert len(long.holding.pages) == 11
+
+
 def test_nobody_overtakes_a_head_that_finds_no_pages() -> None:
     player = loop(CountedMemory(5))
     player.add(request(0, 8, 5), request(1, 9, 1), request(2, 1, 1))
@@ -43,9 +52,10 @@ def test_a_latecomer_is_tried_though_the_head_behind_it_found_no_pages() -> None
     player = loop(CountedMemory(4))
     player.add(request(0, 4, 9), request(2, 13, 1))
     player.step()
+    player.step()
     player.add(request(1, 3, 1))
     player.step()
-    assert player.shapes() == [[(0, 0, 4)], [(0, 4, 5), (1, 0, 3)]]
+    assert player.shapes() == [[(0, 0, 4)], [(0, 4, 5)], [(0, 5, 6), (1, 0, 3)]]
 
 
 def test_the_youngest_gives_its_pages_to_an_older_one_and_is_computed_again() -> None:

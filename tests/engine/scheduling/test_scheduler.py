@@ -290,6 +290,24 @@ def test_a_block_goes_first_as_soon_as_every_older_prefill_is_complete() -> None
     assert player.shapes()[1:] == [[(0, 2, 3), (1, 0, 4)], [(2, 0, 8)]]
 
 
+def test_of_two_blocks_without_room_the_older_goes_first() -> None:
+    player = loop()
+    player.add(request(0, 2, 9))
+    player.step()
+    images, blocks = [("a", 3, 11)], [(3, 11)]
+    player.add(*(request(i, 11, images=images, blocks=blocks) for i in (1, 2)))
+    for _ in range(4):
+        player.step()
+    assert player.shapes()[1:] == [
+        [(0, 2, 3), (1, 0, 3), (2, 0, 3)],
+        [(0, 3, 4)],
+        [(1, 3, 11)],
+        [(0, 4, 5)],
+    ]
+    player.step()
+    assert player.shapes()[5] == [(2, 3, 11)]
+
+
 def test_decodes_that_have_room_beside_the_block_ride_along() -> None:
     player = loop()
     player.add(request(0, 2, 9), request(1, 2, 9))
