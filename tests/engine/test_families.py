@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny_checkpoints import PREFIX_LM_FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
 
 from firstlight import LLM
 from tests.conftest import TinyCheckpoint
@@ -27,6 +27,8 @@ PROMPTS: dict[str, list[Part]] = {
     "image last": ["What is it?", LARGE],
     "two images of different sizes": ["a", SMALL, "b", LARGE, "compare"],
 }
+
+IMAGE_FAMILIES = (*VISION_FAMILIES, *PREFIX_LM_FAMILIES)
 
 
 class Engines:
@@ -59,7 +61,7 @@ def test_a_text_family_answers_like_transformers(
     assert_all_graph(answer)
 
 
-@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("family", IMAGE_FAMILIES)
 def test_a_vision_family_answers_like_transformers(
     family: str, engines: Engines, tiny_checkpoint: TinyCheckpoint
 ) -> None:
@@ -75,7 +77,7 @@ def test_a_vision_family_answers_like_transformers(
         assert_all_graph(answer)
 
 
-@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("family", IMAGE_FAMILIES)
 def test_three_unequal_requests_together_answer_as_they_do_alone(
     family: str, engines: Engines, tiny_checkpoint: TinyCheckpoint
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny_checkpoints import PREFIX_LM_FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
 from torch import Tensor
 
 from firstlight import LLM, SamplingParams
@@ -27,7 +27,7 @@ FEW = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 SMALL: dict[str, Any] = {"prefill_buckets": (8, 32), "max_num_seqs": 2}
 
 
-@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES])
+@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES, *PREFIX_LM_FAMILIES])
 def test_nothing_is_found_in_a_healthy_model(family: str, tiny_checkpoint: TinyCheckpoint) -> None:
     llm = tiny_llm(tiny_checkpoint(family), **SMALL)
     quick = [report.proof for report in llm.parts.captures.values()]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tools.tiny_checkpoints import TEXT_FAMILIES, VISION_FAMILIES
+from tools.tiny_checkpoints import PREFIX_LM_FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
 from torch import Tensor
 
 from firstlight import LLM, SamplingParams
@@ -33,7 +33,7 @@ FEW: dict[str, Any] = {"prefill_buckets": (64,), "proof": "off", "max_context": 
 PARAMS = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 
 
-@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES])
+@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES, *PREFIX_LM_FAMILIES])
 def test_a_healthy_family_gives_no_finding(
     family: str, tiny_checkpoint: TinyCheckpoint, sanitized: SanitizedEngines
 ) -> None:
