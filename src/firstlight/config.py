@@ -218,7 +218,7 @@ class EngineConfig:
         _or_none(_is_int(2)),
     )
     max_num_seqs: int = _setting(
-        8, "an int from 1 to 1024", "Requests that run at the same time.", _is_int(1, 1024)
+        16, "an int from 1 to 1024", "Requests that run at the same time.", _is_int(1, 1024)
     )
     max_batch_tokens: int | None = _setting(
         None,
