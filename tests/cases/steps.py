@@ -18,6 +18,7 @@ from firstlight.core.reason import Decision, Phase
 from firstlight.engine.sequence import Sequence as Request
 from firstlight.engine.step import Step, StepResult
 from firstlight.graphs import GraphRunner
+from firstlight.memory import integrity
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import Part, tiny_llm, user
 
@@ -86,10 +87,37 @@ def assert_sensitive(one: Completion, other: Completion) -> None:
     assert moved > 1e-3, "the test would not see a lost picture"
 
 
+def assert_sound(llm: LLM, requests: Sequence[Request] = ()) -> None:
+    """The memory's books add up while ``requests`` are all that the engine has."""
+    held = [request.holding for request in requests if request.holding is not None]
+    integrity.check(llm.parts.kv, held)
+
+
 def assert_idle(llm: LLM) -> None:
-    """No request holds pages, waits or runs."""
-    assert llm.parts.kv.n_free == llm.parts.memory.n_pages - 1
-    assert llm.parts.scheduler.next_batch() is None
+    """No request holds pages or pictures, waits or runs; the books add up."""
+    stats, encoder = llm.parts.scheduler.stats, llm.parts.encoder.usage()
+    assert (stats.waiting, stats.running) == (0, 0)
+    assert (encoder.requests, encoder.cache.pinned) == (0, 0)
+    usage = llm.parts.kv.usage()
+    assert [space.held for space in (usage.pages, *usage.sides)] == [0] * (1 + len(usage.sides))
+    assert_sound(llm)
+
+
+def caches(llm: LLM) -> tuple[object, ...]:
+    """What every cache holds and has counted."""
+    return llm.parts.kv.usage(), llm.parts.encoder.usage()
+
+
+def settle(llm: LLM, within: int) -> None:
+    """Step until nothing is left to do.
+
+    Args:
+        within: steps that this may take, lest a cache that evicts for ever hang the test.
+    """
+    for _ in range(within):
+        if not llm.parts.engine.step():
+            return
+    raise AssertionError(f"still busy after {within} steps")
 
 
 @dataclass(frozen=True)

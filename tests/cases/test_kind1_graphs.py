@@ -13,6 +13,7 @@ from firstlight import LLM
 from firstlight.core.plan import BatchPlan
 from firstlight.core.reason import Phase
 from firstlight.engine.sequence import Sequence as Request
+from firstlight.errors import ConfigError
 from firstlight.graphs import TapeBackend
 from firstlight.graphs.slots import ATTENTION_ROWS, PAGE_TABLE, WRITE_LOCATIONS
 from tests.cases.steps import (
@@ -141,6 +142,28 @@ def hashes(llm: LLM) -> dict[int, str]:
     }
 
 
+def look_at_pages(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Check that each step changes pages of its own requests alone; the last page of each step."""
+    last_pages: list[int] = []
+    held: dict[str, dict[int, str]] = {}
+
+    def before(plan: BatchPlan[Request]) -> None:
+        held["before"] = hashes(llm)
+
+    def after(plan: BatchPlan[Request]) -> None:
+        holdings = [chunk.request.holding for chunk in plan.chunks]
+        mine = {page for holding in holdings if holding is not None for page in holding.pages}
+        last_pages.append(max(mine))
+        now = hashes(llm)
+        changed = {page for page, value in now.items() if value != held["before"][page]}
+        assert changed
+        assert changed <= mine
+
+    before_each_step(monkeypatch, before)
+    after_each_step(monkeypatch, after)
+    return last_pages
+
+
 def test_padded_rows_write_no_page_of_another_request(
     tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,23 +175,8 @@ def test_padded_rows_write_no_page_of_another_request(
     )
     filler, a, b = "abcdefghi", "fghijklmn", "opqrs"
     alone = eager_llm(path).generate(a, params(19))
-    last_pages: list[int] = []
-    held: dict[str, dict[int, str]] = {}
     seen = watch(monkeypatch, WRITE_LOCATIONS, PAGE_TABLE)
-
-    def before(plan: BatchPlan[Request]) -> None:
-        held["before"] = hashes(llm)
-
-    def after(plan: BatchPlan[Request]) -> None:
-        mine = {page for chunk in plan.chunks for page in chunk.request.holding.pages}
-        last_pages.append(max(mine))
-        now = hashes(llm)
-        changed = {page for page, value in now.items() if value != held["before"][page]}
-        assert changed
-        assert changed <= mine
-
-    before_each_step(monkeypatch, before)
-    after_each_step(monkeypatch, after)
+    last_pages = look_at_pages(llm, monkeypatch)
     admit = llm.parts.admission.text
     first, second, third = (
         admit(text, (), params(n)) for text, n in ((filler, 3), (a, 19), (b, 3))
@@ -219,12 +227,31 @@ def test_two_long_requests_are_right_whatever_limit_is_the_smaller(
             max_batch_tokens=budget,
             max_num_seqs=2,
             prefill_buckets=(64, budget),
+            prefix_cache=True,
         )
-        answers = llm.chat([user(*parts)] * 2, params(4))
-        for answer in answers:
-            assert_same(answer, expected)
-            assert_all_graph(answer)
+        for _ in range(2):  # then from the prefix cache
+            answers = llm.chat([user(*parts)] * 2, params(4))
+            for answer in answers:
+                assert_same(answer, expected)
+                assert_all_graph(answer)
+        assert answers[0].usage.cached_tokens > 500
         assert_every_buffer_holds_the_largest_batch(llm)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({"max_batch_tokens": 3, "max_num_seqs": 4}, ("max_batch_tokens", "max_num_seqs")),
+        ({"kv_pages": 10, "max_context": 600}, ("kv_pages", "max_context")),
+    ],
+)
+def test_limits_under_which_no_request_gets_on_are_refused_by_their_names(
+    settings: dict[str, int], fields: tuple[str, str], tiny_checkpoint: TinyCheckpoint
+) -> None:
+    """H05: at the start, never a step that picks no token for ever."""
+    with pytest.raises(ConfigError) as refused:
+        tiny_llm(tiny_checkpoint("qwen3_vl"), eager=True, **settings)
+    assert all(f"{field} = {settings[field]}" in str(refused.value) for field in fields)
 
 
 def assert_every_buffer_holds_the_largest_batch(llm: LLM) -> None:

@@ -224,6 +224,7 @@ def test_a_request_with_a_missing_feature_row_fails_alone(
     with monkeypatch.context() as patch:
         patch.setattr(adapter, "encode", short)
         answers = llm.chat(asked, params())
+    assert llm.parts.encoder.usage().cache.entries == 3, "the broken rows were kept"
     broken = answers.pop(2)
     assert broken.finish_reason is FinishReason.ERROR
     assert broken.token_ids == ()

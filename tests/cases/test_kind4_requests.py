@@ -1,4 +1,4 @@
-"""Requests beside each other (case H32), through the Python API."""
+"""Requests that leave, and requests beside each other (cases H31 and H32), through the engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import pytest
 
 from firstlight import LLM
 from firstlight.core.output import Completion
-from tests.cases.steps import assert_idle, assert_same, assert_sensitive, eager_llm, params
+from tests.cases.steps import (
+    assert_idle,
+    assert_same,
+    assert_sensitive,
+    eager_llm,
+    letters,
+    params,
+)
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import Part, tiny_llm, user
 from tests.pictures import picture
@@ -14,7 +21,7 @@ from tests.pictures import picture
 
 @pytest.fixture(scope="module")
 def llm(tiny_checkpoint: TinyCheckpoint) -> LLM:
-    return tiny_llm(tiny_checkpoint("qwen3_vl"))
+    return tiny_llm(tiny_checkpoint("qwen3_vl"), prefix_cache=True)
 
 
 def crowd(seed: int) -> list[list[Part]]:
@@ -33,13 +40,35 @@ def test_requests_together_answer_as_alone_and_one_picture_changes_no_other_answ
 ) -> None:
     """H32: nothing bleeds from one request into another, to the last bit."""
     eager = eager_llm(tiny_checkpoint("qwen3_vl"))
-    one, other = (llm.chat([user(*parts) for parts in crowd(s)], params()) for s in (1, 2))
+    rounds = []
+    for seed in (1, 2):
+        llm.flush_caches()  # so that both rounds compute the same rows
+        rounds.append(llm.chat([user(*parts) for parts in crowd(seed)], params()))
+    one, other = rounds
     assert_sensitive(one[1], other[1])
     for i, parts in enumerate(crowd(1)):
         assert_same(one[i], eager.chat(user(*parts), params()))
         if i != 1:
             assert one[i].token_ids == other[i].token_ids
             assert one[i].logprobs == other[i].logprobs
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 3], ids=["waiting", "prefilled", "decoding"])
+def test_an_aborted_request_is_gone_at_once_and_leaves_its_prefix(
+    tokens: int, llm: LLM, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    """H31: 20 times over; nothing is held after the abort, and the same prompt finds its pages."""
+    asked = user(picture(64, 64, seed=40 + tokens), letters(60, seed=tokens))
+    for _ in range(20):
+        request = llm.parts.admission.chat(asked, params(500))
+        llm.parts.engine.add(request)
+        while len(request.output_ids) < tokens:
+            assert llm.parts.engine.step()
+        llm.parts.engine.abort(request)
+        assert_idle(llm)
+    answer = llm.chat(asked, params())
+    assert_same(answer, eager_llm(tiny_checkpoint("qwen3_vl")).chat(asked, params()))
+    assert (answer.usage.cached_tokens > 70) is (tokens > 0)
 
 
 def test_a_stream_gives_its_own_text_whatever_is_asked_between_its_pieces(llm: LLM) -> None:

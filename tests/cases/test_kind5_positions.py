@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from tests.cases.steps import (
     assert_idle,
     assert_same,
     assert_sensitive,
+    eager_llm,
     fed_to,
     letters,
     params,
@@ -33,6 +32,7 @@ from tests.conftest import TinyCheckpoint
 from tests.engine.engines import Part, assert_all_graph, first_logits, tiny_llm, user
 from tests.oracle import model_inputs, oracle_generate, reference_model
 from tests.pictures import picture
+from tests.variants import with_window
 
 MROPE = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 
@@ -101,6 +101,37 @@ def test_positions_of_all_chunks_together_are_those_of_the_whole_prompt(
         first = int(reference.max()) + 1
         assert [d.flatten().tolist() for d in decoded] == [[first + i] * 3 for i in range(7)]
         assert_same(answer, expected)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("kind", ["text only", "image first", "image last", "image text image"])
+def test_positions_behind_a_cached_prefix_go_on_where_the_prompt_does(
+    kind: str,
+    family: str,
+    tiny_checkpoint: TinyCheckpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """H34: what is computed behind a hit has the positions of the whole prompt, decode as well."""
+    path = tiny_checkpoint(family)
+    llm = tiny_llm(path, prefix_cache=True, proof="off", max_batch_tokens=16, prefill_buckets=(16,))
+    text, images = shaped(llm, kind)
+    text += letters(20, seed=8)
+    expected = eager_llm(path).generate(text, params(), images=images)
+    reference = rope_index(
+        path, llm.parts.admission.text(text, images, params()).prompt.ids, images
+    )
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            seen = watch(patch, "positions")
+            answer = llm.generate(text, params(), images=images)
+        fed = torch.cat([rows for _, rows in fed_to(seen, "positions")], dim=1)
+        cached = answer.usage.cached_tokens
+        assert torch.equal(fed, reference[:, cached:])
+        assert_same(answer, expected)
+    assert cached >= len(reference[0]) - 4
+    first = int(reference.max()) + 1
+    decoded = [rows for _, rows in fed_to(seen, "positions", Phase.DECODE)]
+    assert [d.flatten().tolist() for d in decoded] == [[first + i] * 3 for i in range(7)]
 
 
 # -- H35 ---------------------------------------------------------------------------------------
@@ -182,15 +213,8 @@ def windowed(
 
     def get(family: str) -> Path:
         folder = root / family
-        if not folder.exists():
-            shutil.copytree(tiny_checkpoint(family), folder)
-            config = json.loads((folder / "config.json").read_text())
-            text = config.get("text_config", config)
-            text["sliding_window"] = WINDOW
-            if "layer_types" in text:
-                text["layer_types"] = ["sliding_attention", "full_attention", "sliding_attention"]
-            (folder / "config.json").write_text(json.dumps(config))
-        return folder
+        checkpoint = tiny_checkpoint(family)
+        return folder if folder.exists() else with_window(checkpoint, folder, WINDOW)
 
     return get
 
@@ -262,6 +286,29 @@ def test_a_picture_across_the_edge_of_the_window_is_seen_as_far_as_it_reaches(
             set_chunk(llm, patch, chunk)
             text = letters(before) + "[IMG]" + letters(after, seed=1)
             assert_steps_equal_a_forward_without_cache(llm, path, text, shown, patch)
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3"])
+@pytest.mark.parametrize("page", [1, 4, 16])
+@pytest.mark.parametrize("cache", [True, False], ids=["cached", "uncached"])
+def test_a_windowed_layer_keeps_the_pages_of_its_window_and_a_full_one_keeps_all(
+    cache: bool, page: int, family: str, windowed: Callable[[str], Path]
+) -> None:
+    """H36: each side by its own rule, at every step of a long answer."""
+    llm = tiny_llm(windowed(family), eager=True, page_size=page, prefix_cache=cache)
+    request = llm.parts.admission.text(letters(21), [], params(60))
+    llm.parts.engine.add(request)
+    most = -(-WINDOW // page) + 1
+    steps = 0
+    while llm.parts.engine.step():
+        usage = llm.parts.kv.usage()
+        if request.finish is None:
+            steps += 1
+            (side,) = usage.sides
+            assert 0 < side.held <= most
+            assert usage.pages.held >= -(-request.computed // page)
+    assert steps == 59
+    assert_idle(llm)
 
 
 # -- H37 ---------------------------------------------------------------------------------------

@@ -22,29 +22,25 @@ class Sight(NamedTuple):
     Attributes:
         before: keys that precede the chunk's first row.
         window: positions that a row sees back, itself included; 0 is all.
-        blocks: int64 ``[rows, 2]``, each row's media block as a half-open range of keys (of the
-            row's own key alone outside of blocks); None for causal models.
+        ends: int64 ``[rows, 1]``, the first key that each row does not see: the end of its media
+            block, or the key behind its own. None for causal models.
     """
 
     before: int
     window: int
-    blocks: Tensor | None
+    ends: Tensor | None
 
     def seen(self, rows: range) -> range:
         """The keys that these rows see, from the first that one of them does."""
         first, end = self.before + rows.start, self.before + rows.stop
-        if self.blocks is not None:
-            end = max(end, int(self.blocks[rows.start : rows.stop, 1].max()))
+        if self.ends is not None:
+            end = int(self.ends[rows.start : rows.stop].max())
         return range(max(first - self.window + 1, 0) if self.window else 0, end)
 
     def mask(self, rows: range, keys: range) -> Tensor:
         """Bool ``[rows, keys]``: which of these keys each of these rows sees."""
-        key = torch.arange(keys.start, keys.stop)
-        own = torch.arange(rows.start, rows.stop).unsqueeze(1) + self.before
-        seen = key <= own
-        if self.blocks is not None:
-            low, high = (self.blocks[rows.start : rows.stop, i : i + 1] for i in (0, 1))
-            seen |= (key >= low) & (key < high)
+        key, own = torch.arange(keys.start, keys.stop), self._own(rows)
+        seen = key <= own if self.ends is None else key < self.ends[rows.start : rows.stop]
         if self.window:
             seen &= key > own - self.window
         return seen
@@ -53,12 +49,15 @@ class Sight(NamedTuple):
         """Whether the window hides from one of these rows a key before it."""
         return 0 < self.window < self.before + rows.stop
 
-    def has_blocks(self, rows: range) -> bool:
-        """Whether one of these rows is in a media block of more than itself."""
-        if self.blocks is None:
-            return False
-        bounds = self.blocks[rows.start : rows.stop]
-        return bool((bounds[:, 1] - bounds[:, 0] > 1).any())
+    def is_causal(self, rows: range) -> bool:
+        """Whether none of these rows sees a key behind its own."""
+        if self.ends is None:
+            return True
+        return not bool((self.ends[rows.start : rows.stop] > self._own(rows) + 1).any())
+
+    def _own(self, rows: range) -> Tensor:
+        first = self.before + rows.start
+        return torch.arange(first, first + len(rows)).unsqueeze(1)
 
 
 class _Tile(NamedTuple):
@@ -91,14 +90,14 @@ def _attend(tile: _Tile, sight: Sight, rows: range) -> Tensor:
     seen, first = sight.seen(rows), sight.before + rows.start
     if sight.is_cut(rows):
         return _attend_masked(tile, seen, sight.mask(rows, seen))
-    plain = not sight.has_blocks(rows)
+    causal = sight.is_causal(rows)
     if first == 0:
-        return _attend_masked(tile, seen, None if plain else sight.mask(rows, seen))
+        return _attend_masked(tile, seen, None if causal else sight.mask(rows, seen))
     # torch gives no log-sum-exp, which merging needs, where keys and values differ in width.
     if first * len(rows) < APART or tile.keys.shape[3] != tile.values.shape[3]:
         return _attend_masked(tile, seen, sight.mask(rows, seen))
     own = range(first, seen.stop)
-    return _attend_apart(tile, own, None if plain else sight.mask(rows, own))
+    return _attend_apart(tile, own, None if causal else sight.mask(rows, own))
 
 
 def _attend_masked(tile: _Tile, keys: range, mask: Tensor | None) -> Tensor:

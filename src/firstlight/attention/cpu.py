@@ -61,8 +61,9 @@ def attention_(
         _write(singles, result, first)
         end = first + rows
         keys, values = memory.read(i, seen, context, run)
-        blocks = None if block_bounds is None else block_bounds[first:end] - seen
-        sight = Sight(context - rows - seen, window, blocks)
+        # The keys of a block before a row are seen by it anyway, or hidden by the window.
+        ends = None if block_bounds is None else block_bounds[first:end, 1:] - seen
+        sight = Sight(context - rows - seen, window, ends)
         attend_chunk(queries[first:end], keys, values, result[first:end], scale, sight)
     _write(singles, result, end)
     if end < out.shape[0]:
