@@ -89,4 +89,16 @@ CONSTRUCTIONS = (
         "It is computed in one place, from the bucket, and the shares add up to the live rows.",
         "test_the_live_rows_of_all_ranks_add_up_whatever_the_bucket",
     ),
+    Construction(
+        "A map from virtual to physical pages that is sized by its own pool.",
+        "sglang 37560",
+        "A memory makes every side's map, each as long as the space of virtual pages.",
+        "test_every_map_has_an_entry_for_each_virtual_page",
+    ),
+    Construction(
+        "A page number where a token slot belongs.",
+        "sglang 38187, 29858",
+        "Maps hold pages and give pages; token slots go through another function, which divides.",
+        "test_a_page_is_translated_once_at_any_page_size",
+    ),
 )

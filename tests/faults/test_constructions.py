@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,10 @@ from firstlight.graphs import (
     live_boundary,
     row_slots,
 )
+from firstlight.memory.ids import PhysicalPage, VirtualPage
+from firstlight.memory.kv_memory import KVMemory
+from firstlight.memory.layout import KVLayout
+from firstlight.memory.page_map import PageMap
 from tests.faults import test_constructions as here
 from tests.faults.constructions import CONSTRUCTIONS
 from tests.faults.graph_rig import GraphRig, Parts
@@ -141,3 +146,21 @@ def test_the_live_rows_of_all_ranks_add_up_whatever_the_bucket(live: int) -> Non
     shares = [live_boundary(live, 16, 4, rank, sharded=True) for rank in range(4)]
     assert sum(shares) == live
     assert all(share == 4 for share in shares[: live // 4])
+
+
+def test_every_map_has_an_entry_for_each_virtual_page() -> None:
+    layout = KVLayout.of([None, 32], max_context=1024)
+    memory = KVMemory(layout, 200, (200, 9), page_size=16, prefix_cache=True)
+    assert [pages.n_virtual for pages in memory.maps] == [200, 200]
+    assert [pages.translate(np.array([199])).tolist() for pages in memory.maps] == [[199], [0]]
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 16])
+def test_a_page_is_translated_once_at_any_page_size(page_size: int) -> None:
+    pages = PageMap(8)
+    pages.bind(VirtualPage(1), PhysicalPage(2))
+    pages.bind(VirtualPage(2), PhysicalPage(5))
+    assert pages.translate(np.array([1, 2])).tolist() == [2, 5]
+    slots = np.array([page_size, 2 * page_size, 3 * page_size - 1])
+    found = pages.translate_slots(slots, page_size)
+    assert found.tolist() == [2 * page_size, 5 * page_size, 6 * page_size - 1]

@@ -243,8 +243,12 @@ class Parts:
     decoder: Callable[[], SidedDecoder] = SidedDecoder
     memory: Callable[..., SidedPages] = SidedPages
     specs: Callable[[list[SlotSpec]], list[SlotSpec]] = lambda specs: specs
-    backend: TapeBackend | None = None
     prefix_lm: bool = False
+
+
+def slots_of(contract: InputContract) -> list[SlotSpec]:
+    """The slots of both sides."""
+    return body_slots(contract, torch.float32, max_pages=MAX_PAGES, sides=tuple(SIDES))
 
 
 class SidedRig:
@@ -270,8 +274,7 @@ class SidedRig:
             if report is None
             else TrackedRegistry(capacity, guarded)
         )
-        declared = body_slots(self.contract, torch.float32, max_pages=MAX_PAGES, sides=tuple(SIDES))
-        for spec in parts.specs(declared):
+        for spec in parts.specs(slots_of(self.contract)):
             self.registry.register(spec)
         self.registry.allocate()
         self.owned = Ownership()
@@ -279,13 +282,13 @@ class SidedRig:
             self.owned.add(tensor, name)
         self.owned.add_module(self.decoder)
         self.buckets = BucketTable(buckets)
-        off = report is not None
-        self.prover = Prover(self.contract, self.memory, level=ProofLevel.OFF if off else level)
-        scratch = None if report is None else GuardedScratchArena()
+        level = level if report is None else ProofLevel.OFF
+        self.prover = Prover(self.contract, self.memory, level=level)
+        self.sides = [PagedMemory(self.memory.pools(s), PAGE, s, w) for s, w in SIDES.items()]
         settings: dict[str, Any] = {
             "registry": self.registry,
             "buckets": self.buckets,
-            "backend": TapeBackend(scratch) if parts.backend is None else parts.backend,
+            "backend": TapeBackend(None if report is None else GuardedScratchArena()),
             "body": lambda inputs: self.decoder(inputs),
             "decider": Decider(
                 phase, self.buckets, capacity.requests, MAX_CONTEXT, PaddingIsFree()
@@ -294,16 +297,11 @@ class SidedRig:
             "owned": self.owned,
             "prover": self.prover,
         }
-        self.sides = [
-            PagedMemory(self.memory.pools(side), PAGE, side, window)
-            for side, window in SIDES.items()
-        ]
+        checks: dict[str, Any] = {"report": report, "arena": guarded, "memory": self.sides}
         self.runner: GraphRunner = (
             GraphRunner(phase, **settings)
             if report is None
-            else SanitizingRunner(
-                phase, report=report, arena=guarded, memory=self.sides, **settings
-            )
+            else SanitizingRunner(phase, **checks, **settings)
         )
 
     def inputs(self, rows: int) -> BodyInputs:

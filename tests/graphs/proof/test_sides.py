@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
+import torch
 from torch import Tensor
 
 from firstlight.core.reason import Phase
 from firstlight.graphs import BucketState, Extent
 from firstlight.graphs.proof import (
+    Batch,
     Case,
     Contents,
     Limits,
+    Outcome,
     Placed,
     ProofLevel,
     SidedMemory,
     plan_cases,
 )
+from firstlight.graphs.proof.agree import Reference
 from firstlight.graphs.proof.bench import Bench
 from firstlight.graphs.proof.cases import media_blocks
 from firstlight.graphs.proof.visible import unseen
@@ -268,3 +272,22 @@ def test_a_body_that_ignores_bounds_is_said_to_be_blind_inside_blocks() -> None:
 
     rig = SidedRig(Parts(Causal, prefix_lm=True), buckets=(16,))
     assert "a later row of the same media block is not seen by every row of it" in rig.unread()
+
+
+@pytest.mark.parametrize("n", range(1, 12))
+def test_the_first_rows_of_a_batch_cut_no_media_block(n: int) -> None:
+    requests = (Placed((1, 2), 4, 5), Placed((3, 4, 5), 0, 10, ((1, 4), (4, 7))))
+    rows, positions = torch.zeros(11, 16), torch.zeros(1, 11, dtype=torch.int64)
+    whole = Batch(requests, rows, positions, {})
+    reference = Reference(16, whole, Outcome(rows, {}), (), (), {})
+    first = reference.first(n)
+    assert first is not None
+    assert len(first.rows) == sum(map(len, first.requests)) <= n
+    end = first.requests[-1].end if len(first.requests) == 2 else 0
+    assert end in {0, 1, 4, 7, 8, 9, 10}
+
+
+def test_where_the_first_rows_would_cut_a_block_in_the_first_request_there_is_none() -> None:
+    requests = (Placed((1, 2), 0, 6, ((0, 6),)),)
+    whole = Batch(requests, torch.zeros(6, 16), torch.zeros(1, 6, dtype=torch.int64), {})
+    assert Reference(8, whole, Outcome(whole.rows, {}), (), (), {}).first(3) is None

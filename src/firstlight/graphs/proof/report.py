@@ -10,17 +10,19 @@ from enum import StrEnum
 class ProofLevel(StrEnum):
     """How much is proven of each bucket before it is admitted.
 
-    ``QUICK``: one batch (several requests, a cached prefix, scattered units, cut media spans) with
-    garbage in all padding. The largest bucket is checked against eager runs: bit for bit up to 16
-    rows, by windows of its rows beyond (:mod:`firstlight.graphs.proof.sampled`), since a run at its
-    shape would cost as much as its capture. Smaller buckets replay the first rows of that batch and
-    must agree with it (:mod:`firstlight.graphs.proof.agree`). The smallest prefill bucket is
-    compared with eager bit for bit where it has at most 16 rows, and shows that the model reads
-    each input it declares.
+    ``QUICK``: one batch (a decoded row beside chunks, a cached prefix that requests share and that
+    reaches beyond every window, scattered units, media blocks, cut media spans) with garbage in all
+    padding and in memory that no row may see. The largest bucket is checked against eager runs: bit
+    for bit up to 16 rows, by windows of its rows beyond (:mod:`firstlight.graphs.proof.sampled`),
+    since a run at its shape would cost as much as its capture. Smaller buckets replay the first
+    rows of that batch and must agree with it (:mod:`firstlight.graphs.proof.agree`). The smallest
+    prefill bucket is compared with eager bit for bit where it has at most 16 rows, and shows that
+    the model reads each input it declares.
 
     ``FULL``: every case of :mod:`firstlight.graphs.proof.cases` on every bucket, bit for bit, each
-    compared with its requests run alone too; every input changed alone; one request in two chunks;
-    all buckets replayed in shuffled order.
+    compared with its requests run alone too; later rows, and what no row may see, changed without
+    effect; every input changed alone; one request in two chunks; all buckets replayed in shuffled
+    order.
     """
 
     OFF = "off"
