@@ -3,7 +3,9 @@
 A decoder set to ``"firstlight"`` calls :func:`attention` in every layer, after its own projections
 and rotary embedding. The engine's handle travels down as the keyword argument ``firstlight``. No
 mask function is registered under the name: transformers then builds no mask tensor at all, and
-causality, pages and windows are the handle's business.
+causality, pages, windows and media blocks are the handle's business. For that reason no
+``block_sequence_ids`` arrive either; a layer that passes them on by itself is refused, since blocks
+come to the handle with the batch.
 """
 
 from __future__ import annotations
