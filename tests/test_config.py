@@ -42,6 +42,21 @@ _REFUSED: dict[str, list[object]] = {
     "threads": [0, 1.5],
     "seed": [-1, None],
     "trust_remote_code": ["no"],
+    "allowed_media_domains": [7, [""], (1,), None],
+    "allow_any_media_host": [1, "yes"],
+    "trusted_media_networks": [7, (None,)],
+    "media_ports": [(), 80, ["x"], (0,), (65536,), (True,)],
+    "max_media_bytes": [0, 1.5],
+    "media_redirects": [-1, 6],
+    "media_connect_seconds": [0, "5", True, float("inf")],
+    "media_read_seconds": [-1.0, float("nan")],
+    "media_fetch_seconds": [0.0, None],
+    "allowed_media_root": [7, ""],
+    "max_image_pixels": [0, None],
+    "artifact_cache_bytes": [-1, None],
+    "media_fetchers": [0, 257],
+    "media_threads": [0, 257, 1.0],
+    "trust_media_hashes": [0],
     "cache_dir": [7, ""],
 }
 
@@ -75,6 +90,7 @@ def test_cuda_is_refused_as_not_built_yet() -> None:
     "options",
     [
         {"eager": True, "backend": "tape"},
+        {"allow_any_media_host": True, "allowed_media_domains": ("example.org",)},
         {"eager": True, "prefill_buckets": (64,)},
         {"eager": True, "decode_buckets": (1,)},
         {"eager": True, "proof": "full"},
@@ -103,6 +119,24 @@ def test_buckets_are_read_from_text_or_lists(value: object) -> None:
 @pytest.mark.parametrize("text", ["128,16", "16, 128,16"])
 def test_typed_buckets_may_stand_in_any_order(text: str) -> None:
     assert _build(prefill_buckets=text).prefill_buckets == parse_ladder(text) == (16, 128)
+
+
+@pytest.mark.parametrize("value", ["a.org, .b.org", ["a.org", ".b.org"], ("a.org", ".b.org")])
+def test_domains_are_read_from_text_or_lists(value: object) -> None:
+    assert _build(allowed_media_domains=value).allowed_media_domains == ("a.org", ".b.org")
+
+
+@pytest.mark.parametrize(
+    ("value", "ports"), [("80, 8443", (80, 8443)), ([8080], (8080,)), ("any", None), (None, None)]
+)
+def test_ports_are_read_from_text_or_lists(value: object, ports: object) -> None:
+    assert _build(media_ports=value).media_ports == ports
+
+
+def test_settings_about_pictures_are_typed_like_all_others() -> None:
+    config = EngineConfig.from_options({"allowed_media_root": "~/pictures", "media_threads": 3})
+    assert config.allowed_media_root == Path.home() / "pictures"
+    assert config.media_threads == 3
 
 
 def test_a_path_is_accepted_as_the_model() -> None:

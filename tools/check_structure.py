@@ -23,7 +23,9 @@ MAX_MEDIAN_LINES: Final = 150
 _BASE: Final = frozenset({"errors", "config", "contract"})
 MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "errors": frozenset(),
-    "config": frozenset({"errors"}),
+    "settings": frozenset({"errors"}),
+    "media_settings": frozenset({"settings"}),
+    "config": frozenset({"errors", "settings", "media_settings"}),
     "contract": frozenset({"errors"}),
     "core": _BASE,
     "demo": _BASE,
@@ -48,7 +50,15 @@ LIBRARY_HOMES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The only places where a library may be imported."""
 
-NO_TORCH: Final = ("errors", "config", "contract", "core", "engine/scheduling")
+NO_TORCH: Final = (
+    "errors",
+    "settings",
+    "media_settings",
+    "config",
+    "contract",
+    "core",
+    "engine/scheduling",
+)
 """Parts, and folders or modules inside them, whose files do not import torch."""
 
 ENVIRONMENT_HOME: Final = "config.py"

@@ -9,14 +9,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from firstlight.errors import ConfigError
+from firstlight.media_settings import MediaSettings
+from firstlight.settings import (
+    about,
+    is_above_zero,
+    is_bool,
+    is_int,
+    is_one_of,
+    is_power_of_two,
+    or_none,
+    parse_path,
+    refuse_pair,
+    setting,
+)
 
 BUNDLED_MODEL = "firstlight-demo"
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -26,48 +38,8 @@ COSTS = ("measured", "free")
 _BUCKETS = "ints from 1, as an ascending list, as text like '64,128,256', or the path of a file"
 
 
-def _about(
-    accepted: str,
-    doc: str,
-    check: Callable[[Any], bool],
-    parse: Callable[[Any], object] | None = None,
-) -> dict[str, object]:
-    """Metadata of a field: its check, its wording and its documentation stand in one place."""
-    return {"accepted": accepted, "doc": doc, "check": check, "parse": parse}
-
-
-def _setting(default: object, *about: Any) -> Any:
-    return field(default=default, metadata=_about(*about))
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_int(low: int, high: int | None = None) -> Callable[[object], bool]:
-    def check(value: object) -> bool:
-        if not isinstance(value, int) or isinstance(value, bool):
-            return False
-        return value >= low and (high is None or value <= high)
-
-    return check
-
-
-def _is_power_of_two(high: int) -> Callable[[object], bool]:
-    in_range = _is_int(1, high)
-    return lambda value: in_range(value) and bin(value).count("1") == 1  # type: ignore[arg-type]
-
-
-def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: value is None or check(value)
-
-
-def _is_one_of(*names: str) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, str) and value in names
-
-
 def _is_ladder(value: object) -> bool:
-    if not isinstance(value, tuple) or not value or not all(map(_is_int(1), value)):
+    if not isinstance(value, tuple) or not value or not all(map(is_int(1), value)):
         return False
     return all(a < b for a, b in pairwise(value))
 
@@ -118,10 +90,6 @@ def _read_ladder(path: Path) -> tuple[int, ...]:
     return sizes
 
 
-def _parse_path(value: object) -> object:
-    return Path(value).expanduser() if isinstance(value, str) and value else value
-
-
 def cache_dir_from(environ: Mapping[str, str]) -> Path:
     """The cache folder that the environment asks for; it need not exist yet."""
     own = environ.get("FIRSTLIGHT_CACHE")
@@ -151,177 +119,175 @@ def _default_cache_dir() -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """Everything that is fixed when an engine starts.
+class EngineConfig(MediaSettings):
+    """Everything that is fixed when an engine starts; what is about pictures is inherited.
 
     Raises:
         ConfigError: naming the field, its value and what is accepted, or both fields of a pair
             that cannot go together.
     """
 
-    model: str = _setting(
+    model: str = setting(
         BUNDLED_MODEL,
         "a folder in Hugging Face layout, a .gguf file, a hub name, or 'firstlight-demo'",
         "Checkpoint to serve; `firstlight-demo` is the bundled one.",
         lambda v: isinstance(v, str) and bool(v.strip()),
         lambda v: str(v) if isinstance(v, Path) else v,
     )
-    dtype: str = _setting(
+    dtype: str = setting(
         "auto",
         "'auto', 'float32', 'bfloat16' or 'float16'",
         "Type of weights and activations. `auto` is bfloat16 on a CPU that computes in it, else "
         "float32.",
-        _is_one_of(*DTYPES),
+        is_one_of(*DTYPES),
     )
-    device: str = _setting("cpu", "'cpu'", "Where the model runs.", _is_one_of("cpu"))
-    eager: bool = _setting(
-        False, "True or False", "Capture nothing; run every step eager.", _is_bool
-    )
-    backend: str = _setting(
+    device: str = setting("cpu", "'cpu'", "Where the model runs.", is_one_of("cpu"))
+    eager: bool = setting(False, "True or False", "Capture nothing; run every step eager.", is_bool)
+    backend: str = setting(
         "auto",
         "'auto', 'tape' or 'eager'",
         "How a body is captured and replayed. `auto` is `tape` on a CPU.",
-        _is_one_of(*BACKENDS),
+        is_one_of(*BACKENDS),
     )
-    proof: str = _setting(
+    proof: str = setting(
         "quick",
         "'off', 'quick' or 'full'",
         "How much is proven of each graph before it serves: `quick` replays one rich batch with "
         "garbage in its padding and compares it with eager execution, large buckets by samples; "
         "`full` compares all rows of every case bit for bit, requests run alone, every input "
         "changed alone, and all graphs in shuffled order.",
-        _is_one_of(*PROOFS),
+        is_one_of(*PROOFS),
     )
-    sanitize: bool = _setting(
+    sanitize: bool = setting(
         False,
         "True or False",
         "Run every batch a second time under poison and collect what that finds: ten times slower "
         "and more, for debugging.",
-        _is_bool,
+        is_bool,
     )
-    debug: bool = _setting(
+    debug: bool = setting(
         False,
         "True or False",
         "Check whenever the engine becomes idle that every page is accounted for.",
-        _is_bool,
+        is_bool,
     )
-    fuse: bool = _setting(
+    fuse: bool = setting(
         True,
         "True or False",
         "Swap modules of the decoder for equal faster ones before capture.",
-        _is_bool,
+        is_bool,
     )
-    max_context: int | None = _setting(
+    max_context: int | None = setting(
         None,
         "an int from 2, or None for the model's own",
         "Tokens of prompt and answer together that one request may have.",
-        _or_none(_is_int(2)),
+        or_none(is_int(2)),
     )
-    max_num_seqs: int = _setting(
-        16, "an int from 1 to 1024", "Requests that run at the same time.", _is_int(1, 1024)
+    max_num_seqs: int = setting(
+        16, "an int from 1 to 1024", "Requests that run at the same time.", is_int(1, 1024)
     )
-    max_batch_tokens: int | None = _setting(
+    max_batch_tokens: int | None = setting(
         None,
         "an int from 1, or None for the largest prefill bucket",
         "Tokens of one prefill step; a longer prompt is prefilled in chunks.",
-        _or_none(_is_int(1)),
+        or_none(is_int(1)),
     )
-    page_size: int = _setting(
-        16, "a power of two from 1 to 1024", "Tokens of one KV page.", _is_power_of_two(1024)
+    page_size: int = setting(
+        16, "a power of two from 1 to 1024", "Tokens of one KV page.", is_power_of_two(1024)
     )
-    kv_pages: int | None = _setting(
+    kv_pages: int | None = setting(
         None,
         "an int from 2 (page 0 is the sink), or None to derive it",
         "Pages of the KV pool. Derived: enough for `max_num_seqs` full contexts, within "
         "`kv_bytes`.",
-        _or_none(_is_int(2)),
+        or_none(is_int(2)),
     )
-    kv_bytes: int = _setting(
-        1 << 30, "an int from 1", "Upper limit of the derived KV pool, in bytes.", _is_int(1)
+    kv_bytes: int = setting(
+        1 << 30, "an int from 1", "Upper limit of the derived KV pool, in bytes.", is_int(1)
     )
-    sliding_pages: int | None = _setting(
+    sliding_pages: int | None = setting(
         None,
         "an int from 3 (page 0 is the sink), or None to derive it",
         "Pages of the pool of layers with a sliding window. Derived: the windows of `max_num_seqs` "
         "requests and one step's tokens, twice, so that cached prefixes find room.",
-        _or_none(_is_int(3)),
+        or_none(is_int(3)),
     )
-    prefix_cache: bool = _setting(
+    prefix_cache: bool = setting(
         True,
         "True or False",
         "Keep the keys and values of what was computed, and start a prompt that begins alike "
         "(same text, same pictures) behind them.",
-        _is_bool,
+        is_bool,
     )
-    encoder_cache_bytes: int = _setting(
+    encoder_cache_bytes: int = setting(
         256 << 20,
         "an int from 0",
         "Upper limit of the cache of encoded pictures, in bytes; 0 keeps none.",
-        _is_int(0),
+        is_int(0),
     )
-    max_encoder_tokens: int = _setting(
+    max_encoder_tokens: int = setting(
         4096,
         "an int from 1",
         "Rows of pictures that one step may encode; a single larger picture still goes alone.",
-        _is_int(1),
+        is_int(1),
     )
-    prefill_buckets: tuple[int, ...] | None = _setting(
+    prefill_buckets: tuple[int, ...] | None = setting(
         None,
         f"{_BUCKETS}, or None for the default ladder",
         "Token counts for which a prefill graph is captured.",
-        _or_none(_is_ladder),
+        or_none(_is_ladder),
         _parse_ladder,
     )
-    decode_buckets: tuple[int, ...] | None = _setting(
+    decode_buckets: tuple[int, ...] | None = setting(
         None,
         f"{_BUCKETS}, or None for powers of two up to max_num_seqs",
         "Request counts for which a decode graph is captured.",
-        _or_none(_is_ladder),
+        or_none(_is_ladder),
         _parse_ladder,
     )
-    padding_cost: str = _setting(
+    padding_cost: str = setting(
         "measured",
         "'measured' or 'free'",
         "`measured` times eager runs and replays at a few sizes after capture, within 5 % of its "
         "time, and runs a batch eager where the padded replay would take longer; with `free` every "
         "batch that fits a bucket is replayed.",
-        _is_one_of(*COSTS),
+        is_one_of(*COSTS),
     )
-    padding_cost_seconds: float | None = _setting(
+    padding_cost_seconds: float | None = setting(
         None,
         "a number above 0, or None for 5 % of the capture time",
         "Seconds that measuring the padding cost of one phase may take.",
-        _or_none(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v > 0),
+        or_none(is_above_zero),
     )
-    max_prefill_bucket: int = _setting(
+    max_prefill_bucket: int = setting(
         1024,
         "an int from 1",
         "Where the default prefill ladder ends; not used with `prefill_buckets`.",
-        _is_int(1),
+        is_int(1),
     )
-    threads: int | None = _setting(
+    threads: int | None = setting(
         None,
         "an int from 1, or None for torch's own choice",
         "CPU threads of one operation.",
-        _or_none(_is_int(1)),
+        or_none(is_int(1)),
     )
-    seed: int = _setting(
+    seed: int = setting(
         0,
         "an int from 0",
         "Seed of the draws of requests that bring none of their own.",
-        _is_int(0),
+        is_int(0),
     )
-    trust_remote_code: bool = _setting(
-        False, "True or False", "Run Python code that a checkpoint brings along.", _is_bool
+    trust_remote_code: bool = setting(
+        False, "True or False", "Run Python code that a checkpoint brings along.", is_bool
     )
     cache_dir: Path = field(
         default_factory=_default_cache_dir,
-        metadata=_about(
+        metadata=about(
             "a path",
             "Folder for what can be made again. Default: `FIRSTLIGHT_CACHE`, else "
             "`$XDG_CACHE_HOME/firstlight`, else `~/.cache/firstlight`.",
             lambda v: isinstance(v, Path),
-            _parse_path,
+            parse_path,
         ),
     )
 
@@ -360,32 +326,33 @@ class EngineConfig:
         return self.eager or self.backend == "eager"
 
     def _check_pairs(self) -> None:
+        self.check_media_pairs()
         if self.eager and self.backend == "tape":
-            _refuse_pair("eager", True, "backend", self.backend, "nothing is captured")
+            refuse_pair("eager", True, "backend", self.backend, "nothing is captured")
         for name in ("prefill_buckets", "decode_buckets"):
             if self.graphs_off and getattr(self, name) is not None:
                 off, value = ("eager", True) if self.eager else ("backend", self.backend)
-                _refuse_pair(off, value, name, getattr(self, name), "nothing is captured")
+                refuse_pair(off, value, name, getattr(self, name), "nothing is captured")
         if self.graphs_off and self.proof == "full":  # no default, so it was asked for
             off, value = ("eager", True) if self.eager else ("backend", self.backend)
-            _refuse_pair(off, value, "proof", self.proof, "no graph is there to prove")
+            refuse_pair(off, value, "proof", self.proof, "no graph is there to prove")
         if self.decode_buckets and self.decode_buckets[-1] > self.max_num_seqs:
             why = "a larger batch never runs"
-            _refuse_pair(
+            refuse_pair(
                 "decode_buckets", self.decode_buckets, "max_num_seqs", self.max_num_seqs, why
             )
         tokens = self.max_batch_tokens
         if tokens and tokens < self.max_num_seqs:
             why = "a step that decodes all requests has a token of each"
-            _refuse_pair("max_batch_tokens", tokens, "max_num_seqs", self.max_num_seqs, why)
+            refuse_pair("max_batch_tokens", tokens, "max_num_seqs", self.max_num_seqs, why)
         if tokens and self.prefill_buckets and self.prefill_buckets[-1] > tokens:
             why = "a larger step never runs"
-            _refuse_pair("prefill_buckets", self.prefill_buckets, "max_batch_tokens", tokens, why)
+            refuse_pair("prefill_buckets", self.prefill_buckets, "max_batch_tokens", tokens, why)
         if self.kv_pages and self.max_context:
             room = (self.kv_pages - 1) * self.page_size
             if room < self.max_context:
                 why = f"pages of {self.page_size} beside the sink hold {room} tokens"
-                _refuse_pair("kv_pages", self.kv_pages, "max_context", self.max_context, why)
+                refuse_pair("kv_pages", self.kv_pages, "max_context", self.max_context, why)
 
 
 def _check_field(config: EngineConfig, entry: Field[object]) -> None:
@@ -399,7 +366,3 @@ def _check_field(config: EngineConfig, entry: Field[object]) -> None:
     if entry.name == "device" and str(given).partition(":")[0] == "cuda":
         raise ConfigError(f"device = {given!r} is not built yet; accepted: {accepted}")
     raise ConfigError(f"{entry.name} = {given!r}; accepted: {accepted}")
-
-
-def _refuse_pair(first: str, a: object, second: str, b: object, why: str) -> None:
-    raise ConfigError(f"{first} = {a!r} and {second} = {b!r} contradict each other: {why}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from firstlight.cli.main import build_app
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Reason
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.media_settings import MediaSettings
 
 
 def commands() -> str:
@@ -62,9 +63,19 @@ def _type_name(parameter: Any) -> str:
 
 
 def settings() -> str:
-    """Every field of the configuration."""
+    """Every field of the configuration but those about pictures."""
+    media = {entry.name for entry in fields(MediaSettings)}
+    return _settings([entry for entry in fields(EngineConfig) if entry.name not in media])
+
+
+def media_settings() -> str:
+    """Every field of the configuration about pictures."""
+    return _settings(fields(MediaSettings))
+
+
+def _settings(entries: Iterable[Field[Any]]) -> str:
     rows = []
-    for entry in fields(EngineConfig):
+    for entry in entries:
         default = "" if entry.name == "cache_dir" else f"`{entry.default!r}`"
         rows.append((f"`{entry.name}`", default, entry.metadata["accepted"], entry.metadata["doc"]))
     return table(("field", "default", "accepted", "meaning"), rows)
@@ -155,6 +166,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "faults-tally": faults.tally,
     "faults-uncaught": faults.uncaught,
     "findings": findings,
+    "media-settings": media_settings,
     "reasons": reasons,
     "sampling": sampling,
     "settings": settings,

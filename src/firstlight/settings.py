@@ -1,0 +1,96 @@
+"""What fields of a configuration are made of: a check, a wording and a meaning in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from firstlight.errors import ConfigError
+
+Check = Callable[[Any], bool]
+
+
+def about(
+    accepted: str, doc: str, check: Check, parse: Callable[[Any], object] | None = None
+) -> dict[str, object]:
+    """Metadata of a field.
+
+    Args:
+        accepted: what a refusal says is accepted.
+        doc: the meaning, for the documentation.
+        check: whether a value is accepted.
+        parse: what turns a value as typed into the one that is checked.
+    """
+    return {"accepted": accepted, "doc": doc, "check": check, "parse": parse}
+
+
+def setting(default: object, *facts: Any) -> Any:
+    """A field with a default; ``facts`` are those of :func:`about`."""
+    return field(default=default, metadata=about(*facts))
+
+
+def is_bool(value: object) -> bool:
+    """Whether it is True or False, and not 1 or 0."""
+    return isinstance(value, bool)
+
+
+def is_int(low: int, high: int | None = None) -> Check:
+    """Whether it is an int, not a bool, from ``low`` to ``high``."""
+
+    def check(value: object) -> bool:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return value >= low and (high is None or value <= high)
+
+    return check
+
+
+def is_power_of_two(high: int) -> Check:
+    """Whether it is 1, 2, 4, ... up to ``high``."""
+    in_range = is_int(1, high)
+    return lambda value: in_range(value) and bin(value).count("1") == 1
+
+
+def is_above_zero(value: object) -> bool:
+    """Whether it is a finite number above 0."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < float("inf")  # type: ignore[operator]
+
+
+def or_none(check: Check) -> Check:
+    """Whether it is None, or passes ``check``."""
+    return lambda value: value is None or check(value)
+
+
+def is_one_of(*names: str) -> Check:
+    """Whether it is one of these texts."""
+    return lambda value: isinstance(value, str) and value in names
+
+
+def is_tuple_of(check: Check) -> Check:
+    """Whether it is a tuple, possibly empty, whose items all pass ``check``."""
+    return lambda value: isinstance(value, tuple) and all(map(check, value))
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text that is not blank."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+def parse_path(value: object) -> object:
+    """A text as a path, ``~`` being the user's home."""
+    return Path(value).expanduser() if isinstance(value, str) and value else value
+
+
+def parse_list(value: object) -> object:
+    """``'a, b'`` or ``['a', 'b']`` -> ``('a', 'b')``; an empty text is an empty tuple."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",")) if value.strip() else ()
+    return tuple(value) if isinstance(value, list) else value
+
+
+def refuse_pair(first: str, a: object, second: str, b: object, why: str) -> None:
+    """Raise ConfigError for two settings that cannot go together."""
+    raise ConfigError(f"{first} = {a!r} and {second} = {b!r} contradict each other: {why}")
