@@ -169,6 +169,25 @@ def resolve_contract(
         raise ContractError(f"mask is {mask!r}; accepted are {kinds}")
     for declarer in declarers:
         _reject_near_misses(declarer)
+    declared = _agreed_segments(declarers)
+    declarer, segments = declared or (None, (Segment("tokens", 0, hidden_size),))
+    return InputContract(
+        hidden_size=hidden_size,
+        segments=segments,
+        planes=_declared_planes(declarers),
+        position_rank=position_rank,
+        mask=mask,
+        hc_hidden_size=_declared_stream(declarers),
+        declared_by=None if declarer is None else _name(declarer),
+    )
+
+
+def _agreed_segments(declarers: Sequence[object]) -> tuple[object, tuple[Segment, ...]] | None:
+    """The richest declaration of segments, and who makes it; None if nobody declares any.
+
+    Raises:
+        ContractError: two declarers disagree.
+    """
     found = [(d, s) for d in declarers if (s := _declared_segments(d)) is not None]
     for other, segments in found[1:]:
         if segments[-1].end != found[0][1][-1].end:
@@ -185,16 +204,7 @@ def resolve_contract(
             )
     # The richer declaration wins: it says the same total and names its parts.
     found.sort(key=lambda pair: -len(pair[1]))
-    segments = found[0][1] if found else (Segment("tokens", 0, hidden_size),)
-    return InputContract(
-        hidden_size=hidden_size,
-        segments=segments,
-        planes=_declared_planes(declarers),
-        position_rank=position_rank,
-        mask=mask,
-        hc_hidden_size=_declared_stream(declarers),
-        declared_by=_name(found[0][0]) if found else None,
-    )
+    return found[0] if found else None
 
 
 def _name(declarer: object) -> str:

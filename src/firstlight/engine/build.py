@@ -114,19 +114,12 @@ def build(
     sanitizer = Sanitizer(ground.pool) if config.sanitize else None
     limits = limits_of(config, ground.memory)
     builder = _runner_builder(config, ground, sanitizer)
-    seqs = max((limits.max_num_seqs, *limits.decode_buckets[-1:]))
-    rows = Extent(limits.max_batch_tokens, seqs)
-    runners = {
-        Phase.PREFILL: builder.build(Phase.PREFILL, limits.prefill_buckets, rows),
-        Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
-    }
+    runners = _runners(builder, limits)
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
     check_captured(config, runners)
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
     give_back_free_memory()
-    encoder_cache = EncoderCache(config.encoder_cache_bytes)
-    encoder: Encoder[Sequence] = Encoder(model.adapter, encoder_cache, clock=clock)
-    scheduler = _scheduler(config, ground, limits, encoder)
+    loop = _loop(config, ground, limits, runners, sanitizer=sanitizer, clock=clock)
     return Parts(
         config=config,
         model=model,
@@ -134,9 +127,6 @@ def build(
         pool=ground.pool,
         kv=ground.kv,
         placement=ground.placement,
-        encoder_cache=encoder_cache,
-        encoder=encoder,
-        scheduler=scheduler,
         runners=runners,
         captures=captures,
         admission=Admission(
@@ -147,20 +137,25 @@ def build(
             seed=config.seed,
             clock=clock,
         ),
-        engine=_engine(
-            ground,
-            runners,
-            scheduler,
-            encoder,
-            sanitizer=sanitizer,
-            debug=config.debug,
-            clock=clock,
-        ),
+        encoder_cache=loop.encoder_cache,
+        encoder=loop.encoder,
+        scheduler=loop.scheduler,
+        engine=loop.engine,
         fused=ground.fused,
         costs=builder.costs,
         packed_bytes=ground.packed_bytes,
         findings=None if sanitizer is None else sanitizer.report,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """What runs requests: the encoder, the scheduler, and the engine over both."""
+
+    encoder_cache: EncoderCache
+    encoder: Encoder[Sequence]
+    scheduler: Scheduler[Sequence]
+    engine: Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,29 +228,34 @@ def _runner_builder(
     )
 
 
-def _scheduler(
-    config: EngineConfig, ground: _Ground, limits: Limits, encoder: Encoder[Sequence]
-) -> Scheduler[Sequence]:
+def _runners(builder: RunnerBuilder, limits: Limits) -> dict[Phase, GraphRunner]:
+    seqs = max((limits.max_num_seqs, *limits.decode_buckets[-1:]))
+    rows = Extent(limits.max_batch_tokens, seqs)
+    return {
+        Phase.PREFILL: builder.build(Phase.PREFILL, limits.prefill_buckets, rows),
+        Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
+    }
+
+
+def _loop(
+    config: EngineConfig,
+    ground: _Ground,
+    limits: Limits,
+    runners: Mapping[Phase, GraphRunner],
+    *,
+    sanitizer: Sanitizer | None,
+    clock: Callable[[], float],
+) -> _Loop:
     """Raises ConfigError where a request of the longest context could not run."""
-    step = SchedulerLimits(
+    cache = EncoderCache(config.encoder_cache_bytes)
+    encoder: Encoder[Sequence] = Encoder(ground.model.adapter, cache, clock=clock)
+    step_limits = SchedulerLimits(
         max_num_seqs=limits.max_num_seqs,
         max_batch_tokens=limits.max_batch_tokens,
         max_encoder_rows=config.max_encoder_tokens,
     )
-    check_start(step, ground.kv, ground.memory.max_context)
-    return Scheduler(ground.kv, step, encoder)
-
-
-def _engine(
-    ground: _Ground,
-    runners: Mapping[Phase, GraphRunner],
-    scheduler: Scheduler[Sequence],
-    encoder: Encoder[Sequence],
-    *,
-    sanitizer: Sanitizer | None,
-    debug: bool,
-    clock: Callable[[], float],
-) -> Engine:
+    check_start(step_limits, ground.kv, ground.memory.max_context)
+    scheduler = Scheduler[Sequence](ground.kv, step_limits, encoder)
     make = Step if sanitizer is None else partial(SanitizingStep, sides=sanitizer.sides)
     step = make(
         ground.model.adapter,
@@ -264,14 +264,15 @@ def _engine(
         placement=ground.placement,
         one_row_per_request=ground.one_row_per_request,
     )
-    return Engine(
+    engine = Engine(
         scheduler,
         encoder,
         step,
         stop_ids=frozenset(ground.model.eos_token_ids),
         clock=clock,
-        when_idle=partial(check_memory, ground.kv) if debug else None,
+        when_idle=partial(check_memory, ground.kv) if config.debug else None,
     )
+    return _Loop(cache, encoder, scheduler, engine)
 
 
 def _owned(decoder: torch.nn.Module, pool: KVPool) -> Ownership:
