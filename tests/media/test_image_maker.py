@@ -17,6 +17,7 @@ from firstlight.media.artifact_maker import Made, Miss
 from firstlight.media.decode import ImageLimits
 from firstlight.media.identity import Snapshot, artifact_key, take_snapshot
 from firstlight.media.image_maker import ImageMaker
+from firstlight.media.picture_options import DETAILS, Knob, PictureOptions
 from firstlight.media.policy import LOCAL, FetchPolicy
 from firstlight.media.processor import ImageProcessor
 from firstlight.media.source import SourceLoader
@@ -93,9 +94,37 @@ def test_the_images_of_a_batch_are_worked_on_side_by_side() -> None:
 def test_an_option_that_cannot_be_honoured_is_refused_by_name() -> None:
     own = maker()
     assert own.options({"type": "image", "detail": "auto"}) == {}
-    assert own.options({"detail": "low"}) == {"detail": "low"}
     with pytest.raises(MediaError, match="the option 'min_pixels' of a picture is not supported"):
         own.options({"min_pixels": 1})
+
+
+def chooser() -> ImageMaker:
+    knobs = {"size": Knob("a mapping", lambda value: isinstance(value, dict))}
+    low = {"size": {"shortest_edge": 784, "longest_edge": 1568}}
+    choices = PictureOptions(details={"low": low}, knobs=knobs, own={"size": {"a": 1}})
+    return maker(processor=ImageProcessor(Qwen2VLImageProcessorPil(), choices=choices))
+
+
+def test_ways_to_say_one_thing_have_one_key() -> None:
+    own = chooser()
+    low = {"size": {"shortest_edge": 784, "longest_edge": 1568}}
+    assert own.options({"detail": "low"}) == low
+    assert own.options({"mm_processor_kwargs": low}) == low
+    assert own.options({"detail": "high", "mm_processor_kwargs": {"size": {"a": 1}}}) == {}
+    assert own.options({"detail": "low", "mm_processor_kwargs": {}}) == low
+
+
+def test_what_a_request_chooses_reaches_the_processor() -> None:
+    own = chooser()
+    plain = miss(own, noise(200, 200))
+    chosen = Miss(plain.key, plain.snapshot, own.options({"detail": "low"}))
+    grids = [made(r).artifact.tensors["image_grid_thw"] for r in own.make([plain, chosen])]
+    assert [grid.tolist() for grid in grids] == [[[1, 14, 14]], [[1, 2, 2]]]
+
+
+def test_a_detail_without_effect_is_the_same_picture() -> None:
+    own = maker()
+    assert [own.options({"detail": d}) for d in DETAILS] == [{}] * 4
 
 
 def test_sources_are_read_within_the_policy() -> None:

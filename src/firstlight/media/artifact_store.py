@@ -105,7 +105,14 @@ class ArtifactStore:
         for i, read, (outcome, made) in zip(left, reads, ready, strict=True):
             if isinstance(made, BaseException):
                 raise placed(items[i], made)
-            found[i] = Prepared(made.artifact, outcome, read.seconds, made.decode_s, made.process_s)
+            found[i] = Prepared(
+                made.artifact,
+                outcome,
+                read_s=read.seconds,
+                decode_s=made.decode_s,
+                process_s=made.process_s,
+                options=options[i],
+            )
         return [prepared for prepared in found if prepared is not None]
 
     # -- steps ---------------------------------------------------------------------------------
@@ -129,7 +136,7 @@ class ArtifactStore:
         if item.content_hash is None:
             return None
         artifact = self.cache.get(self._key(item.content_hash, "", options))
-        return None if artifact is None else Prepared(artifact, Outcome.HIT)
+        return None if artifact is None else Prepared(artifact, Outcome.HIT, options=options)
 
     def _read(
         self, items: Sequence[MediaItem], until: Future[Any] | None, share: bool

@@ -18,7 +18,9 @@ from firstlight.media.identity import Snapshot, fingerprint_of, request_options,
 from firstlight.media.processor import ImageProcessor
 from firstlight.media.source import SourceLoader
 
-DEFAULTS: Final[Mapping[str, object]] = MappingProxyType({"detail": "auto"})
+DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
+    {"detail": "auto", "mm_processor_kwargs": None}
+)
 
 
 class ImageMaker:
@@ -56,16 +58,21 @@ class ImageMaker:
         return {}
 
     def options(self, fields: Mapping[str, object]) -> Mapping[str, object]:
-        """The options of one image that count.
+        """What the request's options change for the processor, in its own words.
+
+        ``detail`` and ``mm_processor_kwargs`` are no more than ways to say it: what comes to the
+        same tensors has one key.
 
         Raises:
-            MediaError: an option that is not known: it cannot be honoured.
+            MediaError: an option or a value that cannot be honoured.
         """
         options = request_options(fields, DEFAULTS)
         unknown = sorted(options.keys() - DEFAULTS.keys())
         if unknown:
             raise MediaError(f"the option {unknown[0]!r} of a picture is not supported")
-        return options
+        return self._processor.choices.resolve(
+            options.get("detail", "auto"), options.get("mm_processor_kwargs")
+        )
 
     def snapshot(self, source: object) -> Snapshot:
         """Read a source; nothing is decoded, but a PIL image is loaded."""
@@ -92,7 +99,7 @@ class ImageMaker:
         started = self._clock()
         image = decode_image(miss.snapshot.data, self._limits, miss.snapshot.digest)
         decoded_at = self._clock()
-        artifact = self._processor.artifact(image, key=str(miss.key))
+        artifact = self._processor.artifact(image, str(miss.key), miss.options)
         return Made(artifact, decoded_at - started, self._clock() - decoded_at)
 
     def _fingerprint(self) -> str:

@@ -44,6 +44,8 @@ class Prepared:
         read_s: seconds until its content was read and hashed; 0 for a hit that a caller vouched
             for.
         decode_s, process_s: seconds of making it, where it was made for this request.
+        options: what this request changed for the processor; empty where its ``detail`` is without
+            effect.
     """
 
     artifact: Artifact
@@ -51,6 +53,7 @@ class Prepared:
     read_s: float = 0.0
     decode_s: float = 0.0
     process_s: float = 0.0
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 def placed(item: MediaItem, error: BaseException) -> BaseException:

@@ -9,12 +9,14 @@ from uuid import uuid4
 import numpy as np
 import torch
 import transformers
+from PIL import Image
 from torch import Tensor
 
 from firstlight.errors import MediaError
 from firstlight.media.artifact import Artifact
 from firstlight.media.decode import DecodedImage
 from firstlight.media.identity import fingerprint_of
+from firstlight.media.picture_options import SHRINK, PictureOptions
 
 
 class ImageProcessor:
@@ -26,29 +28,41 @@ class ImageProcessor:
     Args:
         processor: a transformers image processor with the PIL backend.
         options: keyword arguments for each of its calls, as the model's adapter asks for.
+        choices: what a request may choose about its own calls.
     """
 
-    def __init__(self, processor: Any, options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        processor: Any,
+        options: Mapping[str, object] | None = None,
+        choices: PictureOptions | None = None,
+    ) -> None:
         self._processor = processor
         self._options = dict(options or {})
+        self.choices = choices or PictureOptions()
 
     @property
     def name(self) -> str:
         """The processor's class."""
         return type(self._processor).__name__
 
-    def artifact(self, image: DecodedImage, key: str = "") -> Artifact:
+    def artifact(
+        self, image: DecodedImage, key: str = "", chosen: Mapping[str, object] | None = None
+    ) -> Artifact:
         """Prepare one image.
 
         Args:
             key: what the artifact is to be known by.
+            chosen: of this call, from :meth:`PictureOptions.resolve`; they go before ``options``.
 
         Raises:
             MediaError: the processor refuses it, e.g. for a side ratio over the model's limit.
         """
         width, height = image.size
+        options = {**self._options, **(chosen or {})}
+        pixels = _shrunk(image.pixels, options.pop(SHRINK, None))
         try:
-            features = self._processor(images=[image.pixels], return_tensors="pt", **self._options)
+            features = self._processor(images=[pixels], return_tensors="pt", **options)
         except Exception as error:  # processors check sizes with whatever exception they like
             reason = " ".join(str(error).split()) or type(error).__name__
             raise MediaError(
@@ -79,6 +93,15 @@ class ImageProcessor:
             return fingerprint_of(facts)
         except TypeError:
             return f"unique:{uuid4()}"
+
+
+def _shrunk(image: Image.Image, side: object) -> Image.Image:
+    """The image, scaled down if its longest side is longer than ``side`` pixels."""
+    longest = max(image.size)
+    if not isinstance(side, int) or longest <= side:
+        return image
+    width, height = (max(round(edge * side / longest), 1) for edge in image.size)
+    return image.resize((width, height), Image.Resampling.BICUBIC)
 
 
 def _tensor(value: object) -> Tensor | None:

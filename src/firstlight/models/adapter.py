@@ -11,6 +11,7 @@ from torch import Tensor
 from firstlight.contract import InputContract, MaskKind, resolve_contract
 from firstlight.core.span import Span
 from firstlight.errors import MediaError
+from firstlight.media.picture_options import PictureOptions
 from firstlight.models.body import Body, DecoderBody
 from firstlight.models.positions import Positions, linear_positions
 
@@ -189,6 +190,17 @@ class Adapter:
     def processor_options(self) -> Mapping[str, object]:
         """Keyword arguments for each call of the image processor."""
         return {}
+
+    def picture_options(self, processor: Any) -> PictureOptions:
+        """What a request may choose about its pictures: the meaning of ``detail``, and options.
+
+        Nothing here. What is chosen goes to the processor before :attr:`processor_options`, so
+        :meth:`image_rows` and :meth:`encode` must follow from the tensors.
+
+        Args:
+            processor: transformers' image processor of the checkpoint.
+        """
+        return PictureOptions()
 
     @property
     def probe_options(self) -> Mapping[str, object]:

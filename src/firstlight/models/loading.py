@@ -107,7 +107,9 @@ def load_model(
         tokenizer=tokenizer,
         image_processor=None
         if processor is None
-        else ImageProcessor(processor, adapter.processor_options),
+        else ImageProcessor(
+            processor, adapter.processor_options, adapter.picture_options(processor)
+        ),
         chat_template=_chat_template(folder, tokenizer),
         eos_token_ids=_eos_token_ids(model, tokenizer),
         layers=_probe(adapter, processor),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firstlight.media.picture_options import SHRINK, PictureOptions
 from firstlight.models.adapter import Adapter, Artifact
 from firstlight.models.adapters.media import MediaAdapter, same_shape_groups
 from firstlight.models.adapters.pixtral import PixtralAdapter
@@ -61,6 +62,13 @@ class LlavaNextAdapter(LlavaAdapter):
         """Rows of the base view, and of the tiles without padding, one line end per line."""
         lines, columns = self._unpadded_grid(tensors)
         return self._tile_rows + lines * (columns + 1)
+
+    def picture_options(self, processor: Any) -> PictureOptions:
+        """A picture of low detail is scaled down to one tile, so that few are made of it.
+
+        The tower's own list of grids is fixed: the model reads it again from its configuration.
+        """
+        return PictureOptions(details={"low": {SHRINK: int(self.vision_config.image_size)}})
 
     def _unpadded_grid(self, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
         """Lines and columns of patches that the tiles keep of the image."""

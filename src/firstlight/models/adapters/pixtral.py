@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
+from firstlight.media.picture_options import PictureOptions
 from firstlight.models.adapter import Artifact
 from firstlight.models.adapters.media import MediaAdapter
+from firstlight.models.picture_options import longest_edge
 
 _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
 
@@ -30,6 +33,10 @@ class PixtralAdapter(MediaAdapter):
     def processor_options(self) -> Mapping[str, object]:
         """Images are resized to whole rows, not only to whole patches."""
         return {"patch_size": self._cell}
+
+    def picture_options(self, processor: Any) -> PictureOptions:
+        """A longest side."""
+        return longest_edge(processor.size, self._cell, int(self.vision_config.image_size))
 
     def _grid(self, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
         height, width = tensors["image_sizes"].reshape(2).tolist()

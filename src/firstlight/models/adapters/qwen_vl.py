@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from firstlight.core.span import Span
+from firstlight.media.picture_options import PictureOptions
 from firstlight.models.adapter import Artifact
 from firstlight.models.adapters.media import MediaAdapter
 from firstlight.models.body import Body, DeepStackBody
+from firstlight.models.picture_options import pixel_budget
 from firstlight.models.positions import Positions, mrope_positions
 
 
@@ -29,6 +32,11 @@ class Qwen2VLAdapter(MediaAdapter):
         """Patches over the square of the merge size."""
         t, h, w = self._grid(tensors)
         return t * h * w
+
+    def picture_options(self, processor: Any) -> PictureOptions:
+        """A budget of pixels."""
+        cell = int(self.vision_config.patch_size) * int(self.vision_config.spatial_merge_size)
+        return pixel_budget(processor.size, cell)
 
     def positions(
         self, n_tokens: int, spans: Sequence[Span], artifacts: Sequence[Artifact]

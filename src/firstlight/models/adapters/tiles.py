@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from firstlight.media.picture_options import PictureOptions
 from firstlight.models.adapter import Artifact
 from firstlight.models.adapters.media import MediaAdapter, same_shape_groups
+from firstlight.models.picture_options import split, tiles
 
 
 class InternVLAdapter(MediaAdapter):
@@ -18,6 +21,10 @@ class InternVLAdapter(MediaAdapter):
     def processor_options(self) -> Mapping[str, object]:
         """The family's processor always asks for tiles."""
         return {"crop_to_patches": True}
+
+    def picture_options(self, processor: Any) -> PictureOptions:
+        """A number of tiles; one for a picture of low detail."""
+        return tiles(int(processor.min_patches), int(processor.max_patches))
 
     @property
     def probe_options(self) -> Mapping[str, object]:
@@ -51,6 +58,11 @@ class Idefics3Adapter(MediaAdapter):
     def processor_options(self) -> Mapping[str, object]:
         """The rows and columns of tiles are needed for the prompt."""
         return {"return_row_col_info": True}
+
+    def picture_options(self, processor: Any) -> PictureOptions:
+        """Tiles or none; a picture of low detail is the global view alone."""
+        tile = int(processor.max_image_size["longest_edge"])
+        return split(processor.size, tile, bool(processor.do_image_splitting))
 
     @property
     def probe_options(self) -> Mapping[str, object]:
