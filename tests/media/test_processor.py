@@ -14,7 +14,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from firstlight.errors import MediaError
-from firstlight.media import Artifact, DecodedImage, ImageProcessor, decode_image
+from firstlight.media import Artifact, DecodedImage, ImageLimits, ImageProcessor, decode_image
 from tests.media.files import encoded, noise
 
 # The sizes that confuse code which guesses where the channels are.
@@ -26,7 +26,7 @@ def _qwen(**options: Any) -> ImageProcessor:
 
 
 def _decoded(width: int, height: int) -> DecodedImage:
-    return decode_image(noise(width, height))
+    return decode_image(noise(width, height), ImageLimits(max_side_ratio=None))
 
 
 def test_the_tensors_are_those_of_the_processor_for_this_image() -> None:

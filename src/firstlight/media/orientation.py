@@ -19,7 +19,11 @@ _TURNS: Final = {
 
 
 def orientation_of(image: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8; 1 (upright) if there is none or its block is broken."""
+    """The EXIF orientation, 1 to 8; 1 (upright) if there is none or its block is broken.
+
+    Only of a loaded image: some files bring the block behind the pixels, and Pillow turns TIFF
+    files while it loads them.
+    """
     try:
         value = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # a malformed block raises SyntaxError, struct.error, and more
@@ -27,9 +31,9 @@ def orientation_of(image: Image.Image) -> int:
     return value if value in _TURNS else 1
 
 
-def upright(image: Image.Image) -> Image.Image:
-    """The image with its orientation applied; the image itself if it is upright."""
-    turn = _TURNS.get(orientation_of(image))
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """The pixels with an orientation applied; the image itself if they are upright."""
+    turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)
 
 
