@@ -85,6 +85,8 @@ class Step:
         ]
         if not wanted:
             return ()
+        for sequence, _ in wanted:
+            sequence.sampling.mark()
         picked = [row for _, row in wanted]
         whole = len(picked) == hidden.shape[0]
         sampled = self._sampler.sample(

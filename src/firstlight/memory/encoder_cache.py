@@ -140,6 +140,11 @@ class EncoderCache:
             else:
                 self._drop(key)
 
+    def reset(self) -> None:
+        """Forget everything, pinned entries too: for when nobody knows any more who pinned what."""
+        self._entries.clear()
+        self._bytes = self._pinned_bytes = 0
+
     def usage(self) -> EncoderCacheUsage:
         """The state and the counters now."""
         return EncoderCacheUsage(

@@ -58,9 +58,7 @@ class KVMemory:
         self.layout = layout
         self.page_size = page_size
         self.prefix_cache = prefix_cache
-        self.allocator: PageAllocator[VirtualPage] = PageAllocator(n_pages)
-        self.tree = PrefixTree()
-        self.counts = array("i", bytes(4 * n_pages))
+        self._forget_all(n_pages)
         maps: list[Translation] = []
         windows: list[WindowSide] = []
         for spec, pages in zip(layout.sides, side_pages, strict=True):
@@ -255,6 +253,16 @@ class KVMemory:
             self.counts[page] -= 1
         self._free([page for page in pages if not self.counts[page]])
 
+    def reset(self) -> None:
+        """Begin anew with every page free, whatever state the books are in; counts go on.
+
+        For after an exception that may have left an operation half done. Holdings from before are
+        void: they must be forgotten and not released.
+        """
+        self._forget_all(self.allocator.n_pages)
+        for side in self.windows:
+            side.reset()
+
     def usage(self) -> MemoryUsage:
         """Pages by state, and what the prefix cache found. Costs nothing that grows."""
         free, cached = self.allocator.n_free, self.tree.n_idle
@@ -266,6 +274,11 @@ class KVMemory:
             self._hits,
             self._cached_tokens,
         )
+
+    def _forget_all(self, n_pages: int) -> None:
+        self.allocator: PageAllocator[VirtualPage] = PageAllocator(n_pages)
+        self.tree = PrefixTree()
+        self.counts = array("i", bytes(4 * n_pages))
 
     def _count(self, holding: Holding) -> None:
         """Enter a look-up in the statistics, once a request gets its pages: it may have been

@@ -82,6 +82,10 @@ class PageMap:
         """Size of the virtual id space, the sink included."""
         return len(self._entries)
 
+    def clear(self) -> None:
+        """Unbind everything."""
+        self._table[:] = SINK_PAGE
+
     def bind(self, page: VirtualPage, physical: PhysicalPage) -> None:
         """Let ``page`` lie at ``physical``.
 

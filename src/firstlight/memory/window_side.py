@@ -32,10 +32,18 @@ class WindowSide:
     def __init__(self, spec: SideSpec, n_virtual: int, n_pages: int, *, keep: bool) -> None:
         self.spec = spec
         self.map = PageMap(n_virtual)
-        self.allocator: PageAllocator[PhysicalPage] = PageAllocator(n_pages, name="sliding_pages")
         self.keep = keep
         self.evictions = 0
-        self._needs = array("i", bytes(4 * n_virtual))
+        self._n_pages = n_pages
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every binding, whatever state the books are in."""
+        self.map.clear()
+        self.allocator: PageAllocator[PhysicalPage] = PageAllocator(
+            self._n_pages, name="sliding_pages"
+        )
+        self._needs = array("i", bytes(4 * self.map.n_virtual))
         self._idle: OrderedDict[VirtualPage, None] = OrderedDict()
 
     @property

@@ -33,10 +33,24 @@ class SamplingState:
     _counts: Counter[int] = field(default_factory=Counter)
     _counted: int = 0
     _prompt_set: frozenset[int] | None = None
+    _marked: tuple[int, torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
         if self.generator is None and self.params.seed is not None:
             self.generator = torch.Generator().manual_seed(self.params.seed % _SEED_RANGE)
+
+    def mark(self) -> None:
+        """Remember where the draws are, before the next token is drawn."""
+        if self.generator is not None:
+            self._marked = len(self.output_ids), self.generator.get_state()
+
+    def rewind(self) -> None:
+        """The step was lost: if its token was not taken, the next draw is the same once more."""
+        if self.generator is None or self._marked is None:
+            return
+        taken, state = self._marked
+        if taken == len(self.output_ids):
+            self.generator.set_state(state)
 
     def output_counts(self) -> Counter[int]:
         """Occurrences of each generated token; costs only the tokens that are new."""

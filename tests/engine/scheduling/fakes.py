@@ -162,6 +162,9 @@ class CountedMemory:
     def publish(self, holding: Holding, key: PrefixKey, computed: int) -> None:
         self.published.append(computed)
 
+    def reset(self) -> None:
+        self.free, self.side_free = self.pages, self.side_pages
+
     def release(self, holding: Holding) -> None:
         if holding.released:
             return

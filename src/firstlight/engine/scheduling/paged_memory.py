@@ -65,3 +65,7 @@ class PagedMemory(Protocol):
     def release(self, holding: Holding) -> None:
         """Give everything back."""
         ...
+
+    def reset(self) -> None:
+        """Begin anew with every page free; holdings from before are void."""
+        ...

@@ -84,6 +84,22 @@ class Queues(Generic[R]):
         self.open = False
         return entry
 
+    def restart(self) -> list[R]:
+        """Let all requests wait, in an empty memory; which requests there are is all that is
+        believed of what was there before.
+
+        Returns:
+            The requests, the oldest first.
+        """
+        self._memory.reset()
+        self.waiting = sorted(self._known, key=lambda r: r.arrival)
+        self.running = []
+        self._known = dict.fromkeys(self.waiting)
+        for request in self.waiting:
+            request.holding, request.computed = None, 0
+        self.open = True
+        return list(self.waiting)
+
     def remove(self, request: R, *, keep: bool) -> None:
         """Forget a request. ``keep``: offer what is computed of it to later ones."""
         if request not in self._known:

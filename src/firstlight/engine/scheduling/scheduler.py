@@ -91,6 +91,18 @@ class Scheduler(Generic[R]):
         """
         self._queues.remove(request, keep=keep)
 
+    def restart(self) -> list[R]:
+        """Compute every request again, from its first position and in an empty memory.
+
+        For after an exception that may have left anything here half done: a plan that is not
+        committed, pages that nobody holds. Nothing generated is lost.
+
+        Returns:
+            The requests, the oldest first.
+        """
+        self._first = None
+        return self._queues.restart()
+
     def next_batch(self) -> BatchPlan[R] | None:
         """The next step, with at least one row; None when there are no requests.
 
