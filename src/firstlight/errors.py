@@ -12,6 +12,7 @@
     │   ├── MediaError             ... because of a picture it brought
     │   └── LogitsError            ... because the model's logits for it are not finite
     ├── ArtifactError              what prepares pictures broke its contract; no request is to blame
+    ├── ClosedError                an engine is asked after it was closed
     ├── BusyError                  two threads use one engine at the same time
     ├── CapacityError              memory for the request is not there now
     ├── SchedulerError             requests exist and none can run: a fault of the engine itself
@@ -66,6 +67,10 @@ class LogitsError(RequestError):
 
 class ArtifactError(FirstlightError):
     """An adapter made another artifact than it was asked for, or failed in an unforeseen way."""
+
+
+class ClosedError(FirstlightError):
+    """An engine was closed; nothing can be asked of it any more."""
 
 
 class BusyError(FirstlightError):

@@ -128,6 +128,11 @@ class MediaSettings:
         is_bool,
     )
 
+    @property
+    def fetches_media(self) -> bool:
+        """Whether any picture may be fetched over the network."""
+        return self.allow_any_media_host or bool(self.allowed_media_domains)
+
     def check_media_pairs(self) -> None:
         """Raise ConfigError for settings about pictures that cannot go together."""
         domains = self.allowed_media_domains

@@ -261,7 +261,7 @@ def test_pages_of_one_renderer_are_different_pictures(
     digests = [llm.parts.admission.chat(p, params()).prompt.artifacts[0].digest for p in prompts]
     assert digests[0] != digests[1]
     expected = [eager.chat(p, params()) for p in prompts]
-    monkeypatch.setattr("firstlight.media.decode.digest_of", lambda data: "sha256:" + "0" * 64)
+    monkeypatch.setattr("firstlight.media.identity.digest_of", lambda data: "sha256:" + "0" * 64)
     answers = [llm.chat(p, params()) for p in (*prompts, prompts[0])]
     for answer, reference in zip(answers, [*expected, expected[0]], strict=True):
         assert_same(answer, reference)

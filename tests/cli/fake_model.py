@@ -102,6 +102,7 @@ class FakeModel:
     def __init__(self, *answers: str | Exception) -> None:
         self._answers = list(answers)
         self.asked: list[list[Message]] = []
+        self.kwargs: list[Mapping[str, object] | None] = []
         self.params: list[SamplingParams] = []
         self.config: EngineConfig | None = None
 
@@ -113,8 +114,13 @@ class FakeModel:
         return self
 
     def stream_chat(
-        self, messages: Sequence[Message], sampling_params: SamplingParams
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams,
+        *,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Iterator[str | Completion]:
+        self.kwargs.append(mm_processor_kwargs)
         self.asked.append(list(messages))
         self.params.append(sampling_params)
         answer = self._answers.pop(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -152,7 +152,11 @@ def test_exit_ends_it(line: str) -> None:
 def test_an_interrupt_stops_the_answer_and_keeps_what_was_said() -> None:
     class Interrupted(FakeModel):
         def stream_chat(
-            self, messages: Sequence[Message], sampling_params: SamplingParams
+            self,
+            messages: Sequence[Message],
+            sampling_params: SamplingParams,
+            *,
+            mm_processor_kwargs: Mapping[str, object] | None = None,
         ) -> Iterator[str | Completion]:
             yield "half an"
             raise KeyboardInterrupt

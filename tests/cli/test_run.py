@@ -83,7 +83,7 @@ def test_a_prompt_that_is_no_text_is_refused_before_a_model_is_loaded(
 @pytest.mark.parametrize(
     ("image", "said"),
     [
-        ("http://example.org/a.png", "pictures from http addresses are not supported yet"),
+        ("http://example.org/a.png", "pictures from web addresses are not accepted: no domain"),
         ("", "the path of the picture is empty"),
     ],
 )

@@ -22,6 +22,7 @@ def test_a_step_is_reported_as_json() -> None:
         "mode": "eager",
         "bucket": None,
         "tokens": 3,
+        "own_tokens": 0,
         "reason": "graphs_off",
         "detail": "off",
         "ms": 12.346,

@@ -11,13 +11,14 @@ import pytest
 import torch
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from firstlight.core.detail import DETAILS
 from firstlight.errors import MediaError
 from firstlight.media import decode_image
 from firstlight.media.artifact_maker import Made, Miss
 from firstlight.media.decode import ImageLimits
 from firstlight.media.identity import Snapshot, artifact_key, take_snapshot
 from firstlight.media.image_maker import ImageMaker
-from firstlight.media.picture_options import DETAILS, Knob, PictureOptions
+from firstlight.media.picture_options import Knob, PictureOptions
 from firstlight.media.policy import LOCAL, FetchPolicy
 from firstlight.media.processor import ImageProcessor
 from firstlight.media.source import SourceLoader

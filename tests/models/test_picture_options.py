@@ -29,8 +29,9 @@ def rows(model: LoadedModel, image: DecodedImage, detail: str, kwargs: object = 
     chosen = processor.choices.resolve(detail, kwargs)
     artifact = processor.artifact(image, chosen=chosen)
     (encoded,) = model.adapter.media_rows([artifact])
-    ids = model.adapter.expand(artifact)
-    assert ids.count(model.adapter.media_token_id) == len(encoded)
+    ids, token = model.adapter.expand(artifact), model.adapter.media_token_id
+    assert token is not None
+    assert ids.count(token) == len(encoded)
     return len(encoded)
 
 

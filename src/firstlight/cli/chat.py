@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from firstlight.cli.media_options import PictureWish, media_settings, picture_wish
 from firstlight.cli.message import (
     accept_any_bytes,
     check_image,
@@ -42,6 +43,8 @@ class Conversation:
         params: sampling of every answer.
         write: gets text as it comes, without line ends of its own.
         note: gets whole lines that are no part of the answer.
+        wish: how pictures are to be prepared.
+        fetches: whether they may be fetched.
         start: turns that precede all others, also after ``/reset``.
         debug: raise errors that nobody foresaw instead of telling them.
     """
@@ -53,6 +56,8 @@ class Conversation:
         *,
         write: Callable[[str], None],
         note: Callable[[str], None],
+        wish: PictureWish | None = None,
+        fetches: bool = False,
         start: Sequence[Message] = (),
         debug: bool = False,
     ) -> None:
@@ -61,6 +66,8 @@ class Conversation:
         self._write = write
         self._note = note
         self._debug = debug
+        self._wish = wish or PictureWish()
+        self._fetches = fetches
         self._start = start
         self.messages: list[Message] = list(start)
         self.images: list[str] = []
@@ -92,7 +99,7 @@ class Conversation:
 
     def _image(self, path: str) -> None:
         if path:
-            self._attach([check_image(path)])
+            self._attach([check_image(path, fetches=self._fetches)])
         else:
             self._note("/image takes the path of a picture")
 
@@ -112,10 +119,11 @@ class Conversation:
         self._note(f"attached {', '.join(images)}")
 
     def _ask(self, text: str) -> None:
-        turns = [*self.messages, user_message(text, self.images)]
+        turns = [*self.messages, user_message(text, self.images, self._wish.detail)]
+        kwargs = self._wish.kwargs
         answer, completion = "", None
         try:
-            for event in self._model.stream_chat(turns, self._params):
+            for event in self._model.stream_chat(turns, self._params, mm_processor_kwargs=kwargs):
                 if isinstance(event, Completion):
                     completion = event
                 else:
@@ -131,7 +139,7 @@ class Conversation:
         self._note(timing_line(completion) if completion else "stopped")
 
 
-@takes(settings=engine_config, params=sampling_params)
+@takes(settings=engine_config, media=media_settings, wish=picture_wish, params=sampling_params)
 def chat(
     context: typer.Context,
     model: MODEL = BUNDLED_MODEL,
@@ -139,11 +147,13 @@ def chat(
     no_progress: PROGRESS = False,
     *,
     settings: dict[str, Any],
+    media: dict[str, Any],
+    wish: PictureWish,
     params: SamplingParams,
 ) -> None:
     """Talk with a model in the terminal, about pictures too."""
     start = system_messages(system)
-    config = EngineConfig.from_options(settings | {"model": model, "max_num_seqs": 1})
+    config = EngineConfig.from_options(settings | media | {"model": model, "max_num_seqs": 1})
     session: Session = context.obj
     llm = open_with_bar(session, config, shown=not no_progress)
     from rich.console import Console
@@ -154,6 +164,8 @@ def chat(
         params,
         write=lambda text: print(text, end="", flush=True),
         note=lambda text: console.print(text, style="dim", markup=False, soft_wrap=True),
+        wish=wish,
+        fetches=config.fetches_media,
         start=start,
         debug=session.debug,
     )

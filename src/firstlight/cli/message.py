@@ -12,6 +12,7 @@ from firstlight.core.text import check_text
 from firstlight.errors import MediaError
 
 _PICTURE = re.compile(r".*\.(png|jpe?g|webp|gif|bmp|tiff?|avif|ppm)", re.IGNORECASE)
+_WEB = re.compile(r"\s*https?:", re.IGNORECASE | re.ASCII)
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://", re.ASCII)
 # A path may be quoted, or have its spaces escaped as terminals do when a file is dropped on them.
 _WORD = re.compile(r"""(?<!\S)(?:'([^']+)'|"([^"]+)"|((?:\\.|[^\s\\])+?)([,;:?!]*(?!\S)))""")
@@ -26,9 +27,12 @@ def system_messages(system: str | None) -> list[Mapping[str, object]]:
     return [{"role": "system", "content": check_text(system, "--system")}] if system else []
 
 
-def user_message(text: str, images: Sequence[str]) -> dict[str, object]:
+def user_message(text: str, images: Sequence[str], detail: str = "auto") -> dict[str, object]:
     """One user turn: the images first, then the text."""
-    parts: list[dict[str, object]] = [{"type": "image", "image": image} for image in images]
+    asked = {} if detail == "auto" else {"detail": detail}
+    parts: list[dict[str, object]] = [
+        {"type": "image", "image": image, **asked} for image in images
+    ]
     return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
 
 
@@ -41,16 +45,26 @@ def accept_any_bytes() -> None:
         sys.stdin.reconfigure(errors="surrogateescape")
 
 
-def check_image(image: str) -> str:
+def check_image(image: str, *, fetches: bool = False) -> str:
     """The image's path, if there is such a file; found out before a model is loaded.
 
+    Args:
+        fetches: whether pictures may be fetched; from where is found out when they are.
+
     Raises:
-        MediaError: there is no such file, it is a folder, or an address of another kind.
+        MediaError: there is no such file, it is a folder, or an address that is not accepted.
     """
     if image.startswith("data:"):
         return image
     if not image.strip():
         raise MediaError("the path of the picture is empty")
+    if _WEB.match(image):
+        if fetches:
+            return image
+        raise MediaError(
+            "pictures from web addresses are not accepted: no domain is allowed; "
+            "--allowed-media-domains names those that are"
+        )
     if _ADDRESS.match(image):
         from firstlight.media.source import load_image  # imports torch
 

@@ -28,6 +28,7 @@ def as_json(completion: Completion, model: ChatModel) -> dict[str, object]:
             "capture": round(model.capture_seconds * 1e3, 3),
             **completion.timings.as_ms(),
         },
+        "pictures": [picture.as_dict() for picture in completion.timings.pictures],
         "steps": [step.as_dict() for step in completion.timings.steps],
     }
 

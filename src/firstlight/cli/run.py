@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from firstlight.cli.findings import findings_as_json, print_findings
+from firstlight.cli.media_options import PictureWish, media_settings, picture_wish
 from firstlight.cli.message import accept_any_bytes, check_image, system_messages, user_message
 from firstlight.cli.options import (
     PROGRESS,
@@ -43,13 +44,17 @@ _Prompt = Annotated[
 _Images = Annotated[
     list[str] | None,
     typer.Option(
-        "--image", "-i", metavar="FILE", help="A picture; may be repeated.", show_default=False
+        "--image",
+        "-i",
+        metavar="FILE",
+        help="A picture, or the address of one; may be repeated.",
+        show_default=False,
     ),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
-@takes(settings=engine_config, params=sampling_params)
+@takes(settings=engine_config, media=media_settings, wish=picture_wish, params=sampling_params)
 def run(
     context: typer.Context,
     first: _Model = None,
@@ -61,6 +66,8 @@ def run(
     sanitize: SANITIZE = False,
     *,
     settings: dict[str, Any],
+    media: dict[str, Any],
+    wish: PictureWish,
     params: SamplingParams,
 ) -> None:
     """Answer PROMPT, about pictures if any are given.
@@ -69,14 +76,15 @@ def run(
     --sanitize the findings follow there, and the exit code is 1 if there are any.
     """
     model, prompt = split_arguments(first, second)
-    turns = [*system_messages(system), user_message(prompt, [*map(check_image, image or ())])]
     # One request at a time: nothing is spent on graphs and pages for more.
-    settings |= {"model": model, "max_num_seqs": 1, "sanitize": sanitize}
+    settings |= {**media, "model": model, "max_num_seqs": 1, "sanitize": sanitize}
     config = EngineConfig.from_options(settings)
+    images = [check_image(name, fetches=config.fetches_media) for name in image or ()]
+    turns = [*system_messages(system), user_message(prompt, images, wish.detail)]
     session: Session = context.obj
     llm = open_with_bar(session, config, shown=not no_progress)
     try:
-        for event in llm.stream_chat(turns, params):
+        for event in llm.stream_chat(turns, params, mm_processor_kwargs=wish.kwargs):
             if isinstance(event, Completion):
                 completion = event
             elif not as_json_:

@@ -32,7 +32,11 @@ class ChatModel(Protocol):
     def findings(self) -> Sequence[Finding]: ...
 
     def stream_chat(
-        self, messages: Sequence[Message], sampling_params: SamplingParams
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams,
+        *,
+        mm_processor_kwargs: Mapping[str, object] | None,
     ) -> Iterator[str | Completion]: ...
 
     def inspect(self) -> Mapping[str, object]: ...

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,26 +14,32 @@ from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.detokenizer import Detokenizer
 from firstlight.engine.media_items import media_items
 from firstlight.engine.messages import ImageSource, collect_images
+from firstlight.engine.pictures import media_item, picture_timings
 from firstlight.engine.prompt import Prompt, PromptBuilder
 from firstlight.engine.sequence import Sequence
 from firstlight.errors import MediaError, RequestError
-from firstlight.media import Artifact, ImageProcessor, decode_image, load_image
+from firstlight.media import Artifact, ImagePipeline, Prepared
 from firstlight.memory.prefix_key import MediaKey, PrefixKey
 from firstlight.models.loading import LoadedModel
 from firstlight.sampling import SamplingState
 
 
-class Arrival:
-    """When a request came, and how long its pictures took to read, decode and prepare."""
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request whose form is checked, and whose pictures are not read yet.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.started = clock()
-        self.media_s = 0.0
+    Attributes:
+        build: makes its prompt, given its pictures' artifacts.
+        sources: its pictures, in prompt order.
+        kwargs: its ``mm_processor_kwargs``.
+        started: clock reading at its arrival, in seconds.
+    """
 
-    def media_ready(self) -> None:
-        """Everything since the start was for the pictures."""
-        self.media_s = self._clock() - self.started
+    build: Callable[[Seq[Artifact]], Prompt]
+    params: SamplingParams
+    sources: tuple[ImageSource, ...]
+    kwargs: Mapping[str, object] | None
+    started: float
 
 
 class Admission:
@@ -40,6 +48,7 @@ class Admission:
     Args:
         max_context: tokens of prompt and answer together that a request may have.
         page_size: tokens of a KV page, the grain of the prefix cache.
+        pipeline: prepares pictures; None for a model that takes text only.
         limit: the setting that keeps them below what the model was made for; empty if none does.
         seed: base of the seeds of requests that bring none; each gets its own.
         clock: seconds, monotonic.
@@ -51,11 +60,13 @@ class Admission:
         *,
         max_context: int,
         page_size: int,
+        pipeline: ImagePipeline | None,
         limit: str = "",
         seed: int,
         clock: Callable[[], float],
     ) -> None:
         self._model = model
+        self._pipeline = pipeline
         self._prompts = PromptBuilder(model.tokenizer, model.chat_template, model.adapter)
         self._max_context = max_context
         self._page_size = page_size
@@ -63,47 +74,115 @@ class Admission:
         self._clock = clock
         self._seeds = torch.Generator().manual_seed(seed)
 
-    def chat(self, messages: Seq[Mapping[str, Any]], params: SamplingParams) -> Sequence:
-        """A sequence for one conversation.
+    def chat(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        params: SamplingParams,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Sequence:
+        """A sequence for one conversation: read, prepared and built.
 
         Raises:
             RequestError: malformed messages, unreadable pictures, or a prompt that is too long.
         """
-        arrived = Arrival(self._clock)
-        normalised, sources = collect_images(messages)
-        artifacts = self._artifacts(sources, arrived)
-        return self._sequence(self._prompts.chat(normalised, artifacts), params, arrived)
+        return self._whole(self.read_chat(messages, params, kwargs))
 
-    def text(self, prompt: str, images: Seq[Any], params: SamplingParams) -> Sequence:
+    def text(
+        self,
+        prompt: str,
+        images: Seq[Any],
+        params: SamplingParams,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Sequence:
         """A sequence for a raw prompt whose placeholders stand for ``images`` in order.
 
         Raises:
             RequestError: as for :meth:`chat`, and when placeholders and pictures differ in number.
         """
-        arrived = Arrival(self._clock)
+        return self._whole(self.read_text(prompt, images, params, kwargs))
+
+    def read_chat(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        params: SamplingParams,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Draft:
+        """A conversation, checked; nothing of its pictures is read.
+
+        Args:
+            kwargs: its ``mm_processor_kwargs``.
+
+        Raises:
+            RequestError: malformed messages, or what no picture of this model can be asked for.
+        """
+        started = self._clock()
+        normalised, sources = collect_images(messages)
+        build = partial(self._prompts.chat, normalised)
+        return self._draft(Draft(build, params, tuple(sources), kwargs, started))
+
+    def read_text(
+        self,
+        prompt: str,
+        images: Seq[Any],
+        params: SamplingParams,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Draft:
+        """A raw prompt, as :meth:`read_chat` does it for messages."""
+        started = self._clock()
         sources = [ImageSource(image, where=f"images[{i}]") for i, image in enumerate(images)]
-        artifacts = self._artifacts(sources, arrived)
-        return self._sequence(self._prompts.text(prompt, artifacts), params, arrived)
+        build = partial(self._prompts.text, prompt)
+        return self._draft(Draft(build, params, tuple(sources), kwargs, started))
 
-    def _artifacts(self, sources: Seq[ImageSource], arrived: Arrival) -> list[Artifact]:
-        if not sources:
-            return []
-        processor = self._model.image_processor
-        if processor is None:
-            raise MediaError(
-                f"{sources[0].where} is a picture, but {self._model.name} takes text only"
-            )
-        artifacts = [self._artifact(processor, source) for source in sources]
-        arrived.media_ready()
-        return artifacts
+    def prepare(self, drafts: Seq[Draft], places: Seq[str] = ("",)) -> list[list[Prepared]]:
+        """The artifacts of all pictures of several requests, made side by side; each waits for all.
 
-    def _artifact(self, processor: ImageProcessor, source: ImageSource) -> Artifact:
-        try:
-            return processor.artifact(decode_image(load_image(source.image)))
-        except MediaError as error:
-            raise MediaError(f"{source.where}: {error}") from error
+        Args:
+            places: what stands before the place of each request's pictures in messages.
 
-    def _sequence(self, prompt: Prompt, params: SamplingParams, arrived: Arrival) -> Sequence:
+        Raises:
+            MediaError: the first picture that cannot be had.
+            ArtifactError: a fault in preparing them; no request is to blame.
+        """
+        items = [
+            media_item(source, draft.kwargs, place)
+            for draft, place in zip(drafts, places, strict=True)
+            for source in draft.sources
+        ]
+        # Without a pipeline no draft has pictures.
+        found = iter(self._pipeline.prepare(items) if items and self._pipeline else ())
+        return [[next(found) for _ in draft.sources] for draft in drafts]
+
+    def admit(self, draft: Draft, prepared: Seq[Prepared]) -> Sequence:
+        """The sequence of a request whose pictures are there; its media time ends now.
+
+        Raises:
+            RequestError: its prompt is too long, or its placeholders are not as many as its
+                pictures.
+        """
+        media_s = self._clock() - draft.started if draft.sources else 0.0
+        prompt = draft.build([found.artifact for found in prepared])
+        sequence = self._sequence(prompt, draft.params, draft.started)
+        sequence.timings.media_s = media_s
+        rows = [item.rows for item in sequence.needs]
+        sequence.timings.pictures = picture_timings(draft.sources, prepared, rows)
+        return sequence
+
+    def _whole(self, draft: Draft) -> Sequence:
+        (prepared,) = self.prepare([draft])
+        return self.admit(draft, prepared)
+
+    def _draft(self, draft: Draft) -> Draft:
+        """The draft, if this model can be asked for it."""
+        processor, name = self._model.image_processor, self._model.name
+        if processor is None and draft.sources:
+            raise MediaError(f"{draft.sources[0].where} is a picture, but {name} takes text only")
+        if draft.kwargs is not None:
+            if processor is None:
+                raise MediaError(f"mm_processor_kwargs is given, but {name} takes text only")
+            processor.choices.resolve("auto", draft.kwargs)
+        return draft
+
+    def _sequence(self, prompt: Prompt, params: SamplingParams, started: float) -> Sequence:
         n = len(prompt.ids)
         if n == 0:
             raise RequestError("the prompt is empty; it must hold at least one token")
@@ -117,7 +196,7 @@ class Admission:
         room = self._max_context - n
         model = self._model
         media = media_items(prompt)
-        sequence = Sequence(
+        return Sequence(
             prompt=prompt,
             params=params,
             positions=model.adapter.positions(n, prompt.spans, prompt.artifacts),
@@ -129,7 +208,7 @@ class Admission:
             ),
             detokenizer=Detokenizer(model.tokenizer, params.stop),
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-            started=arrived.started,
+            started=started,
             # A list of its own: it grows with the answer.
             key=PrefixKey(
                 list(prompt.ids), [MediaKey(m.key, m.spans) for m in media], self._page_size
@@ -137,8 +216,6 @@ class Admission:
             needs=media,
             blocks=model.adapter.blocks(prompt.spans),
         )
-        sequence.timings.media_s = arrived.media_s
-        return sequence
 
     def _generator(self, params: SamplingParams) -> torch.Generator | None:
         if params.greedy:

@@ -19,6 +19,7 @@ from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
 from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
+from firstlight.engine.pictures import fetch_policy, open_pipeline
 from firstlight.engine.placement import Placement
 from firstlight.engine.pool_memory import PoolMemory
 from firstlight.engine.runners import Limits, RunnerBuilder, limits_of
@@ -31,6 +32,7 @@ from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
 from firstlight.graphs.accounting import Ledger
 from firstlight.graphs.proof import ProofLevel, Prover
 from firstlight.graphs.sanitizer import Report
+from firstlight.media import ImagePipeline
 from firstlight.memory import KVPool, LayerShape
 from firstlight.memory.encoder_cache import EncoderCache
 from firstlight.memory.integrity import check as check_memory
@@ -49,6 +51,7 @@ class Parts:
     """Everything an engine is made of.
 
     Attributes:
+        pipeline: reads, decodes and prepares pictures; None for a model that takes text only.
         fused: what was swapped for faster equals; None if fusing is off.
         captures: what capturing each phase gave.
         costs: what padding costs, by phase; empty where it is taken to be free.
@@ -62,6 +65,7 @@ class Parts:
     pool: KVPool
     kv: KVMemory
     placement: Placement
+    pipeline: ImagePipeline | None
     encoder_cache: EncoderCache
     encoder: Encoder[Sequence]
     scheduler: Scheduler[Sequence]
@@ -87,6 +91,7 @@ class Parts:
 
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
     """The configured checkpoint, loaded and probed."""
+    fetch_policy(config, any_path=False)  # a wrong setting is better refused before loading
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     bundled = config.model == BUNDLED_MODEL
@@ -108,8 +113,14 @@ def build(
     *,
     clock: Callable[[], float],
     progress: Progress | None = None,
+    any_path: bool = False,
 ) -> Parts:
-    """Memory, runners with captured graphs, and the loop around them."""
+    """Memory, runners with captured graphs, and the loop around them.
+
+    Args:
+        any_path: whether requests come from somebody who owns the machine, so that pictures may be
+            read from any path unless ``allowed_media_root`` says otherwise.
+    """
     ground = _lay_ground(config, model)
     sanitizer = Sanitizer(ground.pool) if config.sanitize else None
     limits = limits_of(config, ground.memory)
@@ -119,6 +130,7 @@ def build(
     check_captured(config, runners)
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
     give_back_free_memory()
+    pipeline = open_pipeline(config, model, any_path=any_path)
     loop = _loop(config, ground, limits, runners, sanitizer=sanitizer, clock=clock)
     return Parts(
         config=config,
@@ -129,14 +141,8 @@ def build(
         placement=ground.placement,
         runners=runners,
         captures=captures,
-        admission=Admission(
-            model,
-            max_context=ground.memory.max_context,
-            page_size=ground.memory.page_size,
-            limit=ground.memory.limit,
-            seed=config.seed,
-            clock=clock,
-        ),
+        admission=_admission(config, ground, pipeline, clock),
+        pipeline=pipeline,
         encoder_cache=loop.encoder_cache,
         encoder=loop.encoder,
         scheduler=loop.scheduler,
@@ -145,6 +151,23 @@ def build(
         costs=builder.costs,
         packed_bytes=ground.packed_bytes,
         findings=None if sanitizer is None else sanitizer.report,
+    )
+
+
+def _admission(
+    config: EngineConfig,
+    ground: _Ground,
+    pipeline: ImagePipeline | None,
+    clock: Callable[[], float],
+) -> Admission:
+    return Admission(
+        ground.model,
+        max_context=ground.memory.max_context,
+        page_size=ground.memory.page_size,
+        pipeline=pipeline,
+        limit=ground.memory.limit,
+        seed=config.seed,
+        clock=clock,
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from firstlight.contract import InputContract
 from firstlight.core.plan import BatchPlan, Chunk
 from firstlight.core.reason import Phase
-from firstlight.core.timing import Timings
+from firstlight.core.timing import Outcome, PictureTiming, Timings
 from firstlight.engine.media_items import MediaItem
 from firstlight.engine.media_rows import check_rows
 from firstlight.engine.prompt import Prompt
@@ -213,13 +213,6 @@ class Encoder(Generic[R]):
         for key in held.pinned if held is not None else ():
             self._cache.unpin(key)
 
-    def reset(self) -> None:
-        """Forget all requests and all rows: for after an exception that left anything half done."""
-        for request in self._held:
-            request.media.clear()
-        self._held.clear()
-        self._cache.reset()
-
     def _forget_preempted(self, plan: BatchPlan[R]) -> None:
         """A request that begins again may wait for long, and its pins would keep others out."""
         if self._held:
@@ -254,6 +247,7 @@ class Encoder(Generic[R]):
                     continue
                 found[key] = rows
             self._pin(want)
+            _picture(want).encoded(Outcome.HIT)
         return found
 
     def _encode(
@@ -276,6 +270,11 @@ class Encoder(Generic[R]):
         self._encoded += len(made)
         self._failed += len(errors)
         seconds = self._clock() - began
+        for want in wants:
+            if unique[want.item.key] is want:
+                _picture(want).encoded(Outcome.MISS, seconds)
+            else:
+                _picture(want).encoded(Outcome.JOINED)
         for request in {id(want.request): want.request for want in wants}.values():
             request.timings.encode_s += seconds
         return made, errors
@@ -335,6 +334,10 @@ class Encoder(Generic[R]):
         if want.item.key not in want.held.pinned:
             want.held.pinned.add(want.item.key)
             self._cache.pin(want.item.key)
+
+
+def _picture(want: _Want[R]) -> PictureTiming:
+    return want.request.timings.picture(want.item.index)
 
 
 def _last(request: MediaRequest, key: str) -> int:

@@ -45,6 +45,7 @@ def describe(parts: Parts) -> dict[str, Any]:
         },
         "use": {
             "pages": asdict(parts.kv.usage()),
+            "artifacts": None if parts.pipeline is None else asdict(parts.pipeline.usage()),
             "encoder": asdict(parts.encoder.usage()),
             "scheduler": asdict(parts.scheduler.stats),
         },

@@ -5,26 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast, overload
+from typing import Any, NoReturn, Self, TypeVar, cast, overload
 
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.output import Completion
 from firstlight.core.reason import Phase
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.engine.admission import Admission, Draft
 from firstlight.engine.build import Progress, build, load
 from firstlight.engine.engine import completion
 from firstlight.engine.inspection import describe
 from firstlight.engine.samples import bucket_batches, standard_batches
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.verify import verify
-from firstlight.errors import ConfigError, RequestError
+from firstlight.errors import ClosedError, ConfigError, RequestError
 from firstlight.graphs.sanitizer import Finding
 from firstlight.models.registry import AdapterRegistry
 
 Message = Mapping[str, Any]
 Conversation = Seq[Message]
 _Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
 class LLM:
@@ -39,6 +42,9 @@ class LLM:
         print(answer.text, answer.usage, answer.timings.steps)
 
     Not for several threads: a call while another one is in a step raises BusyError.
+
+    What prepares pictures has threads; :meth:`close`, or a ``with`` statement, ends them. An LLM
+    that nobody refers to any more ends them as well.
 
     Attributes:
         config: the settings in force.
@@ -76,27 +82,43 @@ class LLM:
         began = time.perf_counter()
         loaded = load(config, adapters)
         self.load_seconds = time.perf_counter() - began
-        self.parts = build(config, loaded, progress=progress, clock=time.perf_counter)
+        # Whoever calls from Python can read any file anyway.
+        self.parts = build(
+            config, loaded, progress=progress, clock=time.perf_counter, any_path=True
+        )
+        self._closed = False
         self.capture_seconds = self.parts.capture_seconds
 
     @overload
     def chat(
-        self, messages: Conversation, sampling_params: SamplingParams | None = None
+        self,
+        messages: Conversation,
+        sampling_params: SamplingParams | None = None,
+        *,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Completion: ...
     @overload
     def chat(
-        self, messages: Seq[Conversation], sampling_params: SamplingParams | None = None
+        self,
+        messages: Seq[Conversation],
+        sampling_params: SamplingParams | None = None,
+        *,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> list[Completion]: ...
     def chat(
         self,
         messages: Conversation | Seq[Conversation],
         sampling_params: SamplingParams | None = None,
+        *,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Completion | list[Completion]:
         """Answer one conversation, or several at once.
 
         Args:
             messages: OpenAI-style messages; content is text or parts: ``text``, ``image_url``
-                (data URL or path) or ``image`` (path, bytes or PIL image).
+                (a data URL, or an address) or ``image`` (path, bytes or PIL image).
+            mm_processor_kwargs: what the image processor is to do otherwise with the pictures of
+                this call, by the names that the model's family lets choose.
 
         Returns:
             A completion for one conversation, a list in order for a list of them.
@@ -106,14 +128,25 @@ class LLM:
                 it failed. In a list such a failure is that completion's ``error``.
         """
         params = _params(sampling_params)
-        admit = self.parts.admission.chat
+        admission, kwargs = self._admission, mm_processor_kwargs
         if _is_conversation(messages):
-            return self._one(admit(cast(Conversation, messages), params))
+            return self._one(admission.chat(cast(Conversation, messages), params, kwargs))
         several = cast(Seq[Conversation], messages)
-        return self._many(_admit_each("conversations", several, lambda m: admit(m, params)))
+        return self._many(
+            _admit_each(
+                admission,
+                "conversations",
+                several,
+                lambda turns: admission.read_chat(turns, params, kwargs),
+            )
+        )
 
     def stream_chat(
-        self, messages: Conversation, sampling_params: SamplingParams | None = None
+        self,
+        messages: Conversation,
+        sampling_params: SamplingParams | None = None,
+        *,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Iterator[str | Completion]:
         """Text as it becomes final, then the :class:`Completion`.
 
@@ -123,7 +156,8 @@ class LLM:
         Raises:
             RequestError: the request is invalid, at the call; or it failed, on the way.
         """
-        return self._stream(self.parts.admission.chat(messages, _params(sampling_params)))
+        params = _params(sampling_params)
+        return self._stream(self._admission.chat(messages, params, mm_processor_kwargs))
 
     def _stream(self, sequence: Sequence) -> Iterator[str | Completion]:
         sent = 0
@@ -144,6 +178,7 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         images: Seq[Any] | None = None,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Completion: ...
     @overload
     def generate(
@@ -152,6 +187,7 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         images: Seq[Seq[Any]] | None = None,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> list[Completion]: ...
     def generate(
         self,
@@ -159,24 +195,33 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         images: Seq[Any] | None = None,
+        mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Completion | list[Completion]:
         """Continue raw prompts, without a chat template.
 
         Args:
             prompts: text in which the model's own placeholder stands for each picture.
             images: the pictures of the prompt; for a list of prompts, one list each.
+            mm_processor_kwargs: as for :meth:`chat`.
 
         Raises:
             RequestError: as :meth:`chat`.
         """
         params = _params(sampling_params)
-        admit = self.parts.admission.text
+        admission, kwargs = self._admission, mm_processor_kwargs
         if isinstance(prompts, str):
-            return self._one(admit(prompts, _pictures(images, "images"), params))
+            return self._one(admission.text(prompts, _pictures(images, "images"), params, kwargs))
         if not isinstance(prompts, list | tuple):
             raise RequestError(f"prompts is {_kind(prompts)}; give a string, or a list of strings")
         pairs = list(zip(prompts, _groups(images, len(prompts)), strict=True))
-        return self._many(_admit_each("prompts", pairs, lambda pair: admit(*pair, params)))
+        return self._many(
+            _admit_each(
+                admission,
+                "prompts",
+                pairs,
+                lambda pair: admission.read_text(*pair, params, kwargs),
+            )
+        )
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -220,9 +265,31 @@ class LLM:
         return verify(self.parts, progress)
 
     def flush_caches(self) -> None:
-        """Forget prefixes and encoded pictures of earlier requests; those that run keep theirs."""
+        """Forget what earlier requests left; those that run keep theirs.
+
+        That is prefixes, encoded pictures, and what the processor made of pictures.
+        """
         self.parts.kv.flush()
         self.parts.encoder_cache.flush()
+        if self.parts.pipeline is not None:
+            self.parts.pipeline.flush()
+
+    def close(self) -> None:
+        """Forget all caches and end the threads that prepare pictures; what runs may be finished.
+
+        A closed LLM answers nothing any more. Closing it again does nothing.
+        """
+        if not self._closed:
+            self._closed = True
+            self.flush_caches()
+            if self.parts.pipeline is not None:
+                self.parts.pipeline.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def inspect(self) -> dict[str, Any]:
         """Contract, slots, buckets, backend and what would run eager, as JSON-ready values."""
@@ -230,6 +297,12 @@ class LLM:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an LLM cannot be pickled: its graphs hold addresses of this process")
+
+    @property
+    def _admission(self) -> Admission:
+        if self._closed:
+            raise ClosedError("this LLM was closed; open another one")
+        return self.parts.admission
 
     def _one(self, sequence: Sequence) -> Completion:
         self._run([sequence])
@@ -282,15 +355,26 @@ def _groups(images: object, n: int) -> list[Seq[Any]]:
     return list(images)
 
 
-def _admit_each(name: str, items: Seq[_Item], admit: Callable[[_Item], Sequence]) -> list[Sequence]:
-    """A sequence for each item; an error says which item is wrong."""
-    sequences = []
-    for i, item in enumerate(items):
-        try:
-            sequences.append(admit(item))
-        except RequestError as error:
-            raise type(error)(f"{name}[{i}]: {error}") from error
-    return sequences
+def _admit_each(
+    admission: Admission, name: str, items: Seq[_Item], read: Callable[[_Item], Draft]
+) -> list[Sequence]:
+    """A sequence for each item, all their pictures prepared together.
+
+    An error says which item is wrong.
+    """
+    drafts = [_located(read, f"{name}[{i}]", item) for i, item in enumerate(items)]
+    prepared = admission.prepare(drafts, [f"{name}[{i}]: " for i in range(len(drafts))])
+    return [
+        _located(partial(admission.admit, draft), f"{name}[{i}]", found)
+        for i, (draft, found) in enumerate(zip(drafts, prepared, strict=True))
+    ]
+
+
+def _located(call: Callable[[_Item], _Made], place: str, item: _Item) -> _Made:
+    try:
+        return call(item)
+    except RequestError as error:
+        raise type(error)(f"{place}: {error}") from error
 
 
 def _kind(value: object) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firstlight.core.detail import DETAILS
 from firstlight.core.text import check_text
 from firstlight.errors import RequestError
 from firstlight.media.brief import brief
+from firstlight.media.digest import check_digest
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
-DETAILS: Final = ("auto", "low", "high")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _URL_TYPES = ("image_url", "input_image")
 PART_TYPES: Final = (*_TEXT_TYPES, *_URL_TYPES, "image")
@@ -28,13 +29,15 @@ class ImageSource:
 
     Attributes:
         image: path, bytes, PIL image or data URL.
-        detail: OpenAI's ``detail``: ``auto``, ``low`` or ``high``.
+        detail: OpenAI's ``detail``, one of ``DETAILS``.
         where: its place in the request, for messages.
+        content_hash: the digest that the caller says its content has.
     """
 
     image: object
     detail: str = "auto"
     where: str = "the picture"
+    content_hash: str | None = None
 
 
 def collect_images(
@@ -116,14 +119,15 @@ def _from_url(part: Mapping[str, Any], where: str) -> ImageSource:
     """``image_url`` as an object (OpenAI's chat form) or a string (its responses form)."""
     where = f"{where}.image_url"
     value = part.get("image_url")
-    detail = part.get("detail")
+    detail, digest = part.get("detail"), part.get("content_hash")
     url = value
     if isinstance(value, Mapping):
+        digest = value.get("content_hash", digest)
         url, detail, where = value.get("url"), value.get("detail", detail), f"{where}.url"
     if not isinstance(url, str) or not url.lstrip().lower().startswith(_URL_SCHEMES):
         # A path here would let whoever writes a URL name files of this machine.
         raise _wrong(where, url, "a URL (for a file, use {'type': 'image', 'image': path})")
-    return ImageSource(url, _detail(detail, where), where)
+    return ImageSource(url, _detail(detail, where), where, _digest(digest, where))
 
 
 def _from_image(part: Mapping[str, Any], where: str) -> ImageSource:
@@ -134,7 +138,8 @@ def _from_image(part: Mapping[str, Any], where: str) -> ImageSource:
             f"{where} must have one of the fields {', '.join(_IMAGE_FIELDS)}; it has {found}"
         )
     where = f"{where}.{given[0]}"
-    return ImageSource(part[given[0]], _detail(part.get("detail"), where), where)
+    digest = _digest(part.get("content_hash"), where)
+    return ImageSource(part[given[0]], _detail(part.get("detail"), where), where, digest)
 
 
 def _detail(detail: object, where: str) -> str:
@@ -143,6 +148,16 @@ def _detail(detail: object, where: str) -> str:
     if detail not in DETAILS:
         raise _wrong(f"the detail of {where}", detail, ", ".join(DETAILS))
     return str(detail)
+
+
+def _digest(value: object, where: str) -> str | None:
+    if value is None:
+        return None
+    try:
+        return check_digest(value)
+    except ValueError as error:
+        accepted = "'sha256:' and 64 lower-case hex digits"
+        raise _wrong(f"the content_hash of {where}", value, accepted) from error
 
 
 def _wrong(where: str, value: object, accepted: str) -> RequestError:

@@ -8,9 +8,10 @@ it made.
 
 from __future__ import annotations
 
+from firstlight.core.timing import Outcome
 from firstlight.media.artifact import Artifact
 from firstlight.media.decode import DecodedImage, ImageLimits, decode_image
-from firstlight.media.media_item import MediaItem, Outcome, Prepared
+from firstlight.media.media_item import MediaItem, Prepared
 from firstlight.media.pipeline import ImagePipeline
 from firstlight.media.policy import FetchPolicy
 from firstlight.media.processor import ImageProcessor

@@ -13,13 +13,14 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
+from firstlight.core.timing import Outcome
 from firstlight.errors import MediaError
 from firstlight.media.artifact import Artifact
 from firstlight.media.artifact_cache import ArtifactCache, Claim, Flight
 from firstlight.media.artifact_maker import ArtifactMaker, Made, Miss, make_batch
 from firstlight.media.digest import check_digest
 from firstlight.media.identity import ArtifactKey, Snapshot, artifact_key
-from firstlight.media.media_item import MediaItem, Outcome, Prepared, placed
+from firstlight.media.media_item import MediaItem, Prepared, placed
 
 
 @dataclass(frozen=True, slots=True)

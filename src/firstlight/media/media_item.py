@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from firstlight.core.timing import Outcome
 from firstlight.errors import ArtifactError, MediaError
 from firstlight.media.artifact import Artifact
 
@@ -28,19 +28,12 @@ class MediaItem:
     where: str = "the picture"
 
 
-class Outcome(StrEnum):
-    """How an artifact was come by."""
-
-    HIT = "hit"
-    MISS = "miss"
-    JOINED = "joined"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """One item's artifact.
 
     Attributes:
+        outcome: how it was come by.
         read_s: seconds until its content was read and hashed; 0 for a hit that a caller vouched
             for.
         decode_s, process_s: seconds of making it, where it was made for this request.

@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from firstlight.core.detail import DETAILS
 from firstlight.errors import MediaError
-
-DETAILS: Final = ("auto", "low", "high", "original")
-"""``auto`` and ``high``: the checkpoint's own; ``low``: few rows; ``original``: as many as the
-picture gives, where the family has no upper limit of its own."""
 
 SHRINK: Final = "shrink_to_side"
 """Not a processor's option: the picture is scaled down to this longest side before it."""
