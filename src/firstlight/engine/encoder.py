@@ -213,6 +213,13 @@ class Encoder(Generic[R]):
         for key in held.pinned if held is not None else ():
             self._cache.unpin(key)
 
+    def reset(self) -> None:
+        """Forget all requests and all rows: for after an exception that left anything half done."""
+        for request in self._held:
+            request.media.clear()
+        self._held.clear()
+        self._cache.reset()
+
     def _forget_preempted(self, plan: BatchPlan[R]) -> None:
         """A request that begins again may wait for long, and its pins would keep others out."""
         if self._held:
