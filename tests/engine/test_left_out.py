@@ -14,8 +14,12 @@ from tests.engine.tokenizers import byte_level
 class NoPictures:
     """The layout of a text-only model."""
 
-    placeholder = placeholder_text = ""
-    media_token_id = None
+    placeholder = placeholder_text = video_placeholder = ""
+    media_token_id = video_token_id = None
+
+    def video_text(self, artifact: object) -> str:
+        """Never called."""
+        raise AssertionError
 
     def expand(self, artifact: object) -> list[int]:
         """Never called."""

@@ -31,6 +31,11 @@ class Layout:
         self.media_token_id: int | None = None
         if placeholder:
             self.media_token_id = tokenizer.convert_tokens_to_ids(placeholder)
+        self.video_placeholder, self.video_token_id = "", None
+
+    def video_text(self, artifact: Artifact) -> str:
+        """It takes no videos."""
+        raise NotImplementedError
 
     def expand(self, artifact: Artifact) -> list[int]:
         """As many media tokens as the picture is wide."""

@@ -17,8 +17,12 @@ pytestmark = pytest.mark.slow
 
 
 class _TextOnly:
-    placeholder = placeholder_text = ""
+    placeholder = placeholder_text = video_placeholder = ""
+    video_token_id: int | None = None
     media_token_id: int | None = None
+
+    def video_text(self, artifact: object) -> str:
+        raise AssertionError("no videos here")
 
     def expand(self, artifact: object) -> list[int]:
         raise AssertionError("no pictures here")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstlight.errors import RequestError
-from firstlight.models.positions import linear_positions, mrope_positions
+from firstlight.models.positions import GridBlock, linear_positions, mrope_positions
 
 
 def rope_index(family: str, blocks: list[int | tuple[int, int]]) -> tuple[np.ndarray, int]:
@@ -44,7 +44,7 @@ def ours(blocks: list[int | tuple[int, int]]) -> tuple[np.ndarray, int]:
     for b in blocks:
         rows = b if isinstance(b, int) else b[0] * b[1]
         if not isinstance(b, int):
-            ranges.append((cursor, cursor + rows, (1, *b)))
+            ranges.append(GridBlock(cursor, cursor + rows, (1, *b)))
         cursor += rows
     result = mrope_positions(cursor, ranges)
     return result.prompt, result.next
@@ -107,9 +107,9 @@ def test_a_grid_that_does_not_fit_its_range_is_refused(
     block: tuple[int, int, tuple[int, int, int]],
 ) -> None:
     with pytest.raises(RequestError, match="does not fit"):
-        mrope_positions(10, [block])
+        mrope_positions(10, [GridBlock(*block)])
 
 
 def test_overlapping_ranges_are_refused() -> None:
     with pytest.raises(RequestError, match="after position 4"):
-        mrope_positions(10, [(0, 4, (1, 2, 2)), (2, 6, (1, 2, 2))])
+        mrope_positions(10, [GridBlock(0, 4, (1, 2, 2)), GridBlock(2, 6, (1, 2, 2))])

@@ -20,7 +20,7 @@ _CORPUS = (
 _ROLE_TURNS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
-    "{% if c.type == 'image' %}IMAGE{% else %}{{ c.text }}{% endif %}"
+    "{% if c.type == 'image' %}IMAGEVIDEO{% else %}{{ c.text }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -91,19 +91,28 @@ _QWEN_VISION = (
 _TILES = tuple(f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7))
 
 
-def chatml(*special: str, image: str = "", **extra: str) -> Vocabulary:
-    """Turns between ``<|im_start|>`` and ``<|im_end|>``; ``image`` is what a picture becomes."""
+def chatml(*special: str, image: str = "", video: str = "", **extra: str) -> Vocabulary:
+    """Turns between ``<|im_start|>`` and ``<|im_end|>``.
+
+    Args:
+        image, video: what one becomes; without ``video`` the template knows nothing of videos.
+    """
+    case = f"{{% elif c.type == 'video' %}}{video}" if video else ""
     return Vocabulary(
         special=_CHATML + special,
         eos="<|im_end|>",
         pad="<|endoftext|>",
-        chat_template=_ROLE_TURNS.replace("IMAGE", image),
+        chat_template=_ROLE_TURNS.replace("IMAGE", image).replace("VIDEO", case),
         extra=extra,
     )
 
 
 TEXT = chatml()
-QWEN_VL = chatml(*_QWEN_VISION, image="<|vision_start|><|image_pad|><|vision_end|>")
+QWEN_VL = chatml(
+    *_QWEN_VISION,
+    image="<|vision_start|><|image_pad|><|vision_end|>",
+    video="<|vision_start|><|video_pad|><|vision_end|>",
+)
 ONEVISION = chatml("<image>", "<video>", image="<image>\n")
 INTERNVL = chatml(
     "<img>",

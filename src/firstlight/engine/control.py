@@ -32,10 +32,10 @@ class ControlTokens:
     Args:
         tokenizer: a transformers tokenizer.
         template: the chat template's source, empty for none.
-        placeholder: what stands for an image, empty for none.
+        placeholders: what stands for an image, a video, ...; an empty one says nothing.
     """
 
-    def __init__(self, tokenizer: Any, template: str = "", placeholder: str = "") -> None:
+    def __init__(self, tokenizer: Any, template: str = "", *placeholders: str) -> None:
         self._tokenizer = tokenizer
         added = dict(tokenizer.added_tokens_decoder)
         special = {t.content for t in added.values() if t.special}
@@ -45,8 +45,7 @@ class ControlTokens:
             if not t.content.isspace()
             and (t.content in template or _BAR_TOKEN.fullmatch(t.content))
         }
-        if placeholder:
-            special.add(placeholder)
+        special |= set(filter(None, placeholders))
         control = special | others
         self._contents = {i: t.content for i, t in added.items() if t.content in control}
         # What a model wrote itself, e.g. its thoughts' borders, comes back in assistant messages;

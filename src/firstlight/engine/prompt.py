@@ -1,18 +1,17 @@
-"""From messages, or a raw prompt, to token ids and the spans that pictures fill."""
+"""From messages, or a raw prompt, to token ids and the spans that pictures and videos fill."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from firstlight.core.span import Span
 from firstlight.core.text import check_text
 from firstlight.engine.chat_template import ChatTemplate
 from firstlight.engine.control import ControlTokens
+from firstlight.engine.expansion import NAMES, MediaLayout, Prompt, expand, placeholders
 from firstlight.engine.messages import ImageSource, Message, collect_images
 from firstlight.errors import MediaError, RequestError
-from firstlight.media.artifact import Artifact
+from firstlight.media.artifact import VIDEO, Artifact
 
 __all__ = [
     "ImageSource",
@@ -23,44 +22,6 @@ __all__ = [
     "compose",
     "compose_text",
 ]
-
-
-class MediaLayout(Protocol):
-    """What a prompt must know of a model's pictures; an adapter has it."""
-
-    @property
-    def placeholder(self) -> str:
-        """What the chat template writes for one picture; empty for a text-only model."""
-        ...
-
-    @property
-    def placeholder_text(self) -> str:
-        """What takes the placeholder's place before tokenising; holds the media token once."""
-        ...
-
-    @property
-    def media_token_id(self) -> int | None:
-        """The id whose positions media rows fill."""
-        ...
-
-    def expand(self, artifact: Artifact) -> list[int]:
-        """The token ids that replace one media token of the tokenised prompt."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt as the decoder sees it.
-
-    Attributes:
-        ids: token ids, placeholders expanded.
-        spans: where media rows go, in order of position; ``item`` indexes ``artifacts``.
-        artifacts: one per picture, in prompt order.
-    """
-
-    ids: list[int]
-    spans: tuple[Span, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
 
 
 class PromptBuilder:
@@ -77,7 +38,8 @@ class PromptBuilder:
         self._layout = layout
         self._template = ChatTemplate(tokenizer, chat_template)
         written = (chat_template or "") + layout.placeholder_text
-        self._control = ControlTokens(tokenizer, written, layout.placeholder)
+        self._placeholders = placeholders(layout)
+        self._control = ControlTokens(tokenizer, written, *self._placeholders.values())
 
     def chat(self, messages: Sequence[Message], artifacts: Sequence[Artifact] = ()) -> Prompt:
         """The prompt of a conversation.
@@ -88,11 +50,11 @@ class PromptBuilder:
 
         Args:
             messages: from ``collect_images``.
-            artifacts: one per picture of the messages, in order.
+            artifacts: one per picture or video of the messages, in order.
 
         Raises:
             RequestError: no template, a template that refuses the messages, or one that leaves out
-                a picture or a message's text, with the place of it.
+                a picture, a video or a message's text, with the place of it.
         """
         self._check_places(messages, artifacts)
         guarded, standins = self._control.guard(messages)
@@ -104,9 +66,9 @@ class PromptBuilder:
                 f"the text of this message of role {messages[left_out]['role']!r}"
             )
         if artifacts:
-            self._check_rendered(guarded, rendered, len(artifacts))
-        ids = self._control.encode(self._framed(rendered), standins)
-        return _expand(ids, self._layout, artifacts)
+            self._check_rendered(guarded, rendered)
+        ids = self._control.encode(self._framed(rendered, artifacts), standins)
+        return expand(ids, self._layout, artifacts)
 
     def text(self, prompt: str, artifacts: Sequence[Artifact] = ()) -> Prompt:
         """A raw prompt: the caller writes control tokens and placeholders.
@@ -118,39 +80,49 @@ class PromptBuilder:
         if not isinstance(prompt, str):
             raise RequestError(f"a prompt must be a string, not a {type(prompt).__name__}")
         check_text(prompt, "the prompt")
-        ids = self._tokenizer(self._framed(prompt), verbose=False)["input_ids"]
-        return _expand([int(i) for i in ids], self._layout, artifacts)
+        ids = self._tokenizer(self._framed(prompt, artifacts), verbose=False)["input_ids"]
+        return expand([int(i) for i in ids], self._layout, artifacts)
 
-    def _framed(self, text: str) -> str:
-        """The text with what the model's processor writes around each picture."""
-        placeholder, framed = self._layout.placeholder, self._layout.placeholder_text
-        return text if framed == placeholder else text.replace(placeholder, framed)
+    def _framed(self, text: str, artifacts: Sequence[Artifact]) -> str:
+        """The text with what the model's processor writes around each picture and video."""
+        layout = self._layout
+        if layout.placeholder_text != layout.placeholder:
+            text = text.replace(layout.placeholder, layout.placeholder_text)
+        videos = [layout.video_text(a) for a in artifacts if a.modality == VIDEO]
+        if videos and len(pieces := text.split(layout.video_placeholder)) == len(videos) + 1:
+            text = pieces[0] + "".join(v + p for v, p in zip(videos, pieces[1:], strict=True))
+        return text
 
     def _check_places(self, messages: Sequence[Message], artifacts: Sequence[Artifact]) -> None:
-        places = _places(messages)
-        for m, p in places:
-            if not self._layout.placeholder:
-                raise MediaError(f"{_at(m, p)} is a picture, but the model takes text only")
+        for m, p in _places(messages):
+            kind = messages[m]["content"][p]["type"]
+            if kind not in self._placeholders:
+                takes = f"no {NAMES[kind]}s" if self._placeholders else "text only"
+                raise MediaError(f"{_at(m, p)} is a {NAMES[kind]}, but the model takes {takes}")
             if not self._template.reads_parts(messages[m]["role"]):
                 raise _no_place(messages, m, p)
-        if len(places) != len(artifacts):
-            raise RequestError(
-                f"the messages hold {len(places)} pictures, but {len(artifacts)} were prepared"
-            )
+        for kind, name in NAMES.items():
+            held = len(_places(messages, (kind,)))
+            prepared = sum(artifact.modality == kind for artifact in artifacts)
+            if held != prepared:
+                raise RequestError(
+                    f"the messages hold {held} {name}s, but {prepared} were prepared"
+                )
 
-    def _check_rendered(self, messages: Sequence[Message], rendered: str, n: int) -> None:
-        """Raise if the template did not write one placeholder per picture."""
-        placeholder = self._layout.placeholder
-        written = rendered.count(placeholder)
-        if written == n:
-            return
-        for m, p in _places(messages):
-            if self._template.render(_without(messages, m, p)).count(placeholder) == written:
-                raise _no_place(messages, m, p)
-        raise MediaError(
-            f"the messages hold {n} pictures, but the chat template writes {placeholder!r} "
-            f"{written} times"
-        )
+    def _check_rendered(self, messages: Sequence[Message], rendered: str) -> None:
+        """Raise if the template did not write one placeholder per picture and video."""
+        for kind, placeholder in self._placeholders.items():
+            places = _places(messages, (kind,))
+            written = rendered.count(placeholder)
+            if written == len(places):
+                continue
+            for m, p in places:
+                if self._template.render(_without(messages, m, p)).count(placeholder) == written:
+                    raise _no_place(messages, m, p)
+            raise MediaError(
+                f"the messages hold {len(places)} {NAMES[kind]}s, but the chat template writes "
+                f"{placeholder!r} {written} times"
+            )
 
 
 def compose(
@@ -171,13 +143,15 @@ def compose_text(
     return PromptBuilder(tokenizer, None, layout).text(prompt, artifacts)
 
 
-def _places(messages: Sequence[Message]) -> list[tuple[int, int]]:
-    """Message and part index of each picture."""
+def _places(
+    messages: Sequence[Message], kinds: Sequence[str] = tuple(NAMES)
+) -> list[tuple[int, int]]:
+    """Message and part index of each picture and video."""
     return [
         (m, p)
         for m, message in enumerate(messages)
         for p, part in enumerate(message["content"])
-        if part["type"] == "image"
+        if part["type"] in kinds
     ]
 
 
@@ -186,8 +160,9 @@ def _at(m: int, p: int) -> str:
 
 
 def _no_place(messages: Sequence[Message], m: int, p: int) -> MediaError:
+    name = NAMES[messages[m]["content"][p]["type"]]
     return MediaError(
-        f"{_at(m, p)} is a picture, but the model's chat template has no place for one in a "
+        f"{_at(m, p)} is a {name}, but the model's chat template has no place for one in a "
         f"message of role {messages[m]['role']!r}"
     )
 
@@ -196,46 +171,3 @@ def _without(messages: Sequence[Message], m: int, p: int) -> list[Mapping[str, A
     parts = [part for i, part in enumerate(messages[m]["content"]) if i != p]
     changed = {**messages[m], "content": parts or [{"type": "text", "text": ""}]}
     return [*messages[:m], changed, *messages[m + 1 :]]
-
-
-def _expand(ids: list[int], layout: MediaLayout, artifacts: Sequence[Artifact]) -> Prompt:
-    """Put each picture's tokens in the place of one media token, and note where its rows go."""
-    media_id = layout.media_token_id
-    if media_id is None or not layout.placeholder:
-        if artifacts:
-            raise MediaError(f"{len(artifacts)} pictures, but the model takes text only")
-        return Prompt(ids)
-    found = ids.count(media_id)
-    if found != len(artifacts):
-        raise RequestError(
-            f"the prompt holds {found} placeholders {layout.placeholder!r}, "
-            f"but {len(artifacts)} pictures are given"
-        )
-    expanded: list[int] = []
-    spans: list[Span] = []
-    item = 0
-    for token in ids:
-        if token != media_id:
-            expanded.append(token)
-            continue
-        inserted = layout.expand(artifacts[item])
-        spans += _spans(inserted, media_id, item, len(expanded))
-        expanded += inserted
-        item += 1
-    return Prompt(expanded, tuple(spans), tuple(artifacts))
-
-
-def _spans(ids: Sequence[int], media_id: int, item: int, offset: int) -> list[Span]:
-    """One span per run of the media token in a picture's tokens."""
-    spans: list[Span] = []
-    row = start = 0
-    for end in range(1, len(ids) + 1):
-        if end < len(ids) and (ids[end] == media_id) == (ids[start] == media_id):
-            continue
-        if ids[start] == media_id:
-            spans.append(Span(item, offset + start, offset + end, row))
-            row += end - start
-        start = end
-    if not row:
-        raise MediaError("a picture was expanded to no media tokens")
-    return spans

@@ -1,4 +1,4 @@
-"""What the processor made of one image, independent of any prompt."""
+"""What the processor made of one image or video, independent of any prompt."""
 
 from __future__ import annotations
 
@@ -6,28 +6,35 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 import torch
 from torch import Tensor
 
+IMAGE: Final = "image"
+VIDEO: Final = "video"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Artifact:
-    """Processor tensors of one image.
+    """Processor tensors of one image or video.
 
     Attributes:
         tensors: by the processor's own names (``pixel_values``, ``image_grid_thw``, ...), on the
             CPU, with the batch axis that it returned for one image.
-        size: width and height of the upright image in pixels.
-        digest: identity of the image, ``sha256:<hex>``; of the content alone, not of the processor.
+        size: width and height of the upright image, or of each frame, in pixels.
+        digest: identity of the source, ``sha256:<hex>``; of the content alone, not of the
+            processor.
         key: an :class:`~firstlight.media.identity.ArtifactKey` as text: of the content and of all
             that was done to it; empty for an artifact that no cache knows.
+        modality: ``IMAGE`` or ``VIDEO``.
     """
 
     tensors: Mapping[str, Tensor]
     size: tuple[int, int]
     digest: str
     key: str = ""
+    modality: str = IMAGE
     _identity: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from firstlight.contract import InputContract, MaskKind, resolve_contract
 from firstlight.core.span import Span
 from firstlight.errors import MediaError
 from firstlight.media.picture_options import PictureOptions
+from firstlight.media.video import VideoRules
 from firstlight.models.body import Body, DecoderBody
 from firstlight.models.positions import Positions, linear_positions
 
@@ -23,11 +24,16 @@ TOWER_ERRORS = (ValueError, RuntimeError, TypeError, LookupError)
 
 
 class Artifact(Protocol):
-    """What an adapter needs of a media artifact: the processor's tensors of ONE image."""
+    """What an adapter needs of a media artifact: the processor's tensors of ONE image or video."""
+
+    @property
+    def modality(self) -> str:
+        """``image`` or ``video``."""
+        ...
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
-        """By the processor's own names, with the batch axis that it returned for one image."""
+        """By the processor's own names, with the batch axis that it returned for one item."""
         ...
 
 
@@ -131,14 +137,14 @@ class Adapter:
         return {}
 
     def media_rows(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
-        """Encode images, batching what can be batched; neighbours do not change a result.
+        """Encode images and videos, batching what can be batched; neighbours change no result.
 
         Returns:
             One ``[rows, W]`` tensor per artifact, in order.
 
         Raises:
-            MediaError: the model takes no images, or an image gave another number of rows or
-                columns than its placeholders and the contract expect.
+            MediaError: the model takes none, or one gave another number of rows or columns than
+                its placeholders and the contract expect.
         """
         if not artifacts:
             return []
@@ -149,9 +155,10 @@ class Adapter:
                 f"{self.architecture} cannot encode an image as its processor prepared it: {error}"
             ) from error
         for index, (artifact, rows) in enumerate(zip(artifacts, encoded, strict=True)):
-            expected = (self.image_rows(artifact.tensors), self.contract.input_embeds_hidden_size)
+            expected = (self.rows(artifact), self.contract.input_embeds_hidden_size)
             if tuple(rows.shape) != expected:
-                which = "the image" if len(encoded) == 1 else f"image {index}"
+                what = artifact.modality
+                which = f"the {what}" if len(encoded) == 1 else f"{what} {index}"
                 raise MediaError(
                     f"{self.architecture} encoded {which} into {tuple(rows.shape)} rows and "
                     f"columns, but its placeholders and the input contract take {expected}"
@@ -211,6 +218,10 @@ class Adapter:
         """Rows that an image will fill, from its processor tensors; the device is not asked."""
         raise MediaError(f"{self.architecture} takes no images")
 
+    def rows(self, artifact: Artifact) -> int:
+        """Rows that an artifact will fill."""
+        return self.image_rows(artifact.tensors)
+
     def expand(self, artifact: Artifact) -> list[int]:
         """The token ids that replace one media token of the tokenised prompt.
 
@@ -219,6 +230,36 @@ class Adapter:
         if self.media_token_id is None:
             raise MediaError(f"{self.architecture} takes no images")
         return [self.media_token_id] * self.image_rows(artifact.tensors)
+
+    # A family that takes videos says more, see models.adapters.video.
+
+    @property
+    def video_token_id(self) -> int | None:
+        """The id whose positions the rows of a video fill; None for a model that takes none."""
+        return None
+
+    @property
+    def video_placeholder(self) -> str:
+        """What the chat template writes for one video; empty for a model that takes none."""
+        if self.video_token_id is None:
+            return ""
+        return str(self.tokenizer.convert_ids_to_tokens(self.video_token_id))
+
+    def video_text(self, artifact: Artifact) -> str:
+        """What takes one video's placeholder's place before the prompt is tokenised.
+
+        As :attr:`placeholder_text`: it holds the video token once.
+        """
+        return self.video_placeholder
+
+    def video_rules(self, settings: Mapping[str, Any]) -> VideoRules | None:
+        """How frames are chosen and resized; None for a model that takes no videos.
+
+        Args:
+            settings: of the checkpoint's video processor or, where it has none, of its image
+                processor.
+        """
+        return None
 
     def positions(
         self, n_tokens: int, spans: Sequence[Span], artifacts: Sequence[Artifact]

@@ -11,6 +11,7 @@ import torch
 
 from firstlight.errors import ModelLoadError, UnknownArchitectureError
 from firstlight.media import ImageProcessor
+from firstlight.media.video_processor import VideoProcessor
 from firstlight.models import attention_hook
 from firstlight.models.adapter import Adapter
 from firstlight.models.dtypes import choose_dtype
@@ -25,6 +26,7 @@ from firstlight.models.head import probe_head
 from firstlight.models.probe import LayerFacts, probe_artifact, probe_layers, probe_merge
 from firstlight.models.recurrent import SERVED_LAYERS, why_folder_recurrent, why_recurrent
 from firstlight.models.registry import AdapterRegistry, Entry
+from firstlight.models.videos import load_video_processor
 from firstlight.models.weights import first_line, load_weights, read_architecture
 
 
@@ -36,6 +38,7 @@ class LoadedModel:
         adapter: the family's adapter around the transformers model.
         tokenizer: transformers' tokenizer.
         image_processor: makes artifacts, with the options of the family; None for text decoders.
+        video_processor: makes those of videos; None for a family that takes none.
         chat_template: Jinja source, or None: then there is no chat, only plain prompts.
         eos_token_ids: ids that end an answer.
         layers: attention facts per decoder layer.
@@ -47,6 +50,7 @@ class LoadedModel:
     adapter: Adapter
     tokenizer: Any
     image_processor: ImageProcessor | None
+    video_processor: VideoProcessor | None
     chat_template: str | None
     eos_token_ids: frozenset[int]
     layers: tuple[LayerFacts, ...]
@@ -110,6 +114,7 @@ def load_model(
         else ImageProcessor(
             processor, adapter.processor_options, adapter.picture_options(processor)
         ),
+        video_processor=load_video_processor(folder, adapter, processor),
         chat_template=_chat_template(folder, tokenizer),
         eos_token_ids=_eos_token_ids(model, tokenizer),
         layers=_probe(adapter, processor),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,29 +30,42 @@ class Positions:
     next: int
 
 
+class GridBlock(NamedTuple):
+    """An unbroken run of media rows in a prompt.
+
+    Attributes:
+        start, end: half-open range of prompt positions.
+        grid: rows in time, height and width; their product is ``end - start``.
+        interval: positions from one grid row in time to the next; fractions are cut off.
+    """
+
+    start: int
+    end: int
+    grid: tuple[int, int, int]
+    interval: float = 1.0
+
+
 def linear_positions(n_tokens: int) -> Positions:
     """0, 1, 2, ... on one row."""
     return Positions(np.arange(n_tokens, dtype=np.int64)[None], n_tokens)
 
 
-def mrope_positions(
-    n_tokens: int, blocks: Sequence[tuple[int, int, tuple[int, int, int]]]
-) -> Positions:
-    """Temporal, height and width positions (M-RoPE) of a prompt with images.
+def mrope_positions(n_tokens: int, blocks: Sequence[GridBlock]) -> Positions:
+    """Temporal, height and width positions (M-RoPE) of a prompt with images and videos.
 
     Text counts on equally on all three rows. A block of ``t * h * w`` media rows spreads its grid
-    over the rows from the position reached, and text goes on ``max(h, w)`` later.
+    over the rows from the position reached, and text goes on ``max(h, w)`` later, wherever the
+    temporal positions have come to. The first generated token lies behind all of them.
 
     Args:
-        blocks: ``(start, end, (t, h, w))`` per media item in prompt order: its half-open range of
-            prompt positions and its grid after spatial merging.
+        blocks: in prompt order; grids after spatial merging.
 
     Raises:
         RequestError: a block overlaps its predecessor, leaves the prompt, or does not fit its grid.
     """
     out = np.empty((3, n_tokens), dtype=np.int64)
     cursor = reached = 0
-    for start, end, (t, h, w) in blocks:
+    for start, end, (t, h, w), interval in blocks:
         if start < cursor or end > n_tokens or end - start != t * h * w:
             raise RequestError(
                 f"a grid of {t} x {h} x {w} does not fit the prompt range [{start}, {end}) "
@@ -59,7 +73,11 @@ def mrope_positions(
             )
         out[:, cursor:start] = np.arange(reached, reached + start - cursor)
         reached += start - cursor
-        out[:, start:end] = np.indices((t, h, w), dtype=np.int64).reshape(3, -1) + reached
+        grid = np.indices((t, h, w), dtype=np.int64).reshape(3, -1)
+        if interval != 1:
+            # In float32, as transformers multiplies: the fraction that is cut off depends on it.
+            grid[0] = grid[0].astype(np.float32) * np.float32(interval)
+        out[:, start:end] = grid + reached
         reached += max(h, w)
         cursor = end
     out[:, cursor:] = np.arange(reached, reached + n_tokens - cursor)

@@ -12,7 +12,11 @@ from firstlight.models.adapter import Adapter
 from firstlight.models.adapters.gemma import Gemma3Adapter
 from firstlight.models.adapters.llava import LlavaAdapter, LlavaNextAdapter, LlavaOnevisionAdapter
 from firstlight.models.adapters.pixtral import PixtralAdapter
-from firstlight.models.adapters.qwen_vl import Qwen2VLAdapter, Qwen3VLAdapter
+from firstlight.models.adapters.qwen_vl import (
+    Qwen2VLAdapter,
+    Qwen3VLAdapter,
+    Qwen25VLAdapter,
+)
 from firstlight.models.adapters.tiles import Idefics3Adapter, InternVLAdapter
 
 ENTRY_POINTS = "firstlight.adapters"
@@ -60,7 +64,7 @@ _PLAIN_DECODERS = (
 _BUILT_IN: Mapping[str, type[Adapter]] = {
     **dict.fromkeys(_PLAIN_DECODERS, Adapter),
     "Qwen2VLForConditionalGeneration": Qwen2VLAdapter,
-    "Qwen2_5_VLForConditionalGeneration": Qwen2VLAdapter,
+    "Qwen2_5_VLForConditionalGeneration": Qwen25VLAdapter,
     "Qwen3VLForConditionalGeneration": Qwen3VLAdapter,
     "Qwen3VLMoeForConditionalGeneration": Qwen3VLAdapter,
     "LlavaForConditionalGeneration": LlavaAdapter,

@@ -1,0 +1,202 @@
+"""A video as frames: which of them a model is shown, in what order, and when each was taken.
+
+A video comes as a list of pictures, which is shown as it is, or as a file, which is sampled. How
+many frames are taken and how large they become is a family's rule (:class:`VideoRules`); here they
+are decoded by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from PIL import Image
+
+from firstlight.errors import ConfigError, MediaError
+from firstlight.media.decode import ImageLimits, decode_image
+from firstlight.media.digest import digest_of
+
+UNKNOWN_FPS: Final = 24.0
+"""Frames a second of a video that does not say it; what transformers assumes."""
+
+_FRAMES_DOMAIN: Final = b"firstlight-frames-1"
+_FRAME: Final = "a frame"
+
+
+class VideoRules(Protocol):
+    """What one checkpoint's video processor decides."""
+
+    @property
+    def temporal_patch_size(self) -> int:
+        """Frames that become one row of the grid in time."""
+        ...
+
+    @property
+    def max_frames(self) -> int:
+        """Frames that are taken at most."""
+        ...
+
+    @property
+    def processor_options(self) -> Mapping[str, object]:
+        """Keyword arguments of the image processor by which it treats frames, not images."""
+        ...
+
+    def sample(
+        self, total: int, source_fps: float, fps: float | None, num_frames: int | None
+    ) -> list[int]:
+        """Which of ``total`` frames are taken, ascending.
+
+        Args:
+            source_fps: frames a second of the source.
+            fps: frames to take a second; None for the checkpoint's own rate.
+            num_frames: frames to take in all, instead of a rate.
+        """
+        ...
+
+    def frame_size(self, frames: int, height: int, width: int) -> tuple[int, int]:
+        """Height and width that each of ``frames`` frames is resized to. ValueError: refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VideoOptions:
+    """What a request says about one video.
+
+    Attributes:
+        fps: of a list of frames, how many there are a second; of a file, how many to take.
+        num_frames: frames to take, spread evenly.
+    """
+
+    fps: float | None = None
+    num_frames: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VideoLimits:
+    """What a video may be.
+
+    Attributes:
+        image: of one frame.
+        source_frames: frames of a list or a file, taken or not: each has to be read or decoded.
+        pixels: width times height of all taken frames together, as the model gets them.
+    """
+
+    image: ImageLimits = field(default_factory=ImageLimits)
+    source_frames: int = 36_000
+    pixels: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in ("source_frames", "pixels"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}; accepted: an int from 1")
+
+    def check_frames(self, total: int) -> None:
+        """Raise MediaError for a video without frames or with too many."""
+        if total < 1:
+            raise MediaError("the video has no frames")
+        if total > self.source_frames:
+            raise MediaError(
+                f"the video has {total} frames; at most {self.source_frames} are accepted"
+            )
+
+    def check_pixels(self, frames: int, height: int, width: int) -> None:
+        """Raise MediaError for frames that are too much together, before any is prepared."""
+        total = frames * height * width
+        if total > self.pixels:
+            raise MediaError(
+                f"the video's {frames} frames of {width} x {height} have {total} pixels; at most "
+                f"{self.pixels} are accepted: give fewer frames, or a lower fps or num_frames"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedVideo:
+    """The taken frames of a video.
+
+    Attributes:
+        frames: upright RGB images of one size, at least one.
+        indices: the place of each in the source, ascending.
+        total: frames of the source.
+        fps: frames a second of the source.
+        digest: identity of the source.
+    """
+
+    frames: tuple[Image.Image, ...]
+    indices: tuple[int, ...]
+    total: int
+    fps: float
+    digest: str
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of every frame in pixels."""
+        return self.frames[0].size
+
+    @property
+    def sampled_fps(self) -> float:
+        """Taken frames a second."""
+        return len(self.indices) / self.total * self.fps
+
+    def timestamps(self, group: int) -> list[float]:
+        """The middle of each group of ``group`` taken frames, in seconds; the last one repeats."""
+        padded = [*self.indices, *[self.indices[-1]] * (-len(self.indices) % group)]
+        seconds = [index / self.fps for index in padded]
+        starts = range(0, len(seconds), group)
+        return [(seconds[i] + seconds[i + group - 1]) / 2 for i in starts]
+
+
+def frames_digest(digests: Sequence[str]) -> str:
+    """``sha256:<hex>`` of a list of frames from the digest of each, in order."""
+    hashed = hashlib.sha256(_FRAMES_DOMAIN)
+    for digest in digests:
+        hashed.update(digest.encode() + b"\n")
+    return "sha256:" + hashed.hexdigest()
+
+
+def decode_frames(
+    frames: Sequence[bytes | Image.Image],
+    rules: VideoRules,
+    options: VideoOptions = VideoOptions(),
+    limits: VideoLimits = VideoLimits(),
+    digest: str = "",
+) -> DecodedVideo:
+    """Decode a list of frames: all of them, up to the rules' limit, or evenly spread ones.
+
+    Args:
+        frames: files' bytes or images; images are not changed.
+        digest: of the list, where it is known already.
+
+    Raises:
+        MediaError: no frames or too many, a broken frame with its number, or frames of unlike size.
+    """
+    total = len(frames)
+    limits.check_frames(total)
+    fps = UNKNOWN_FPS if options.fps is None else options.fps
+    wanted = options.num_frames
+    if wanted is None and total > rules.max_frames:
+        wanted = rules.max_frames
+    indices = range(total) if wanted is None else rules.sample(total, fps, None, wanted)
+    digest = digest or frames_digest([digest_of(frame) for frame in frames])
+    decoded = [_frame(frames[i], i, limits.image) for i in indices]
+    check_sizes([frame.size for frame in decoded], indices)
+    return DecodedVideo(tuple(decoded), tuple(indices), total, fps, digest)
+
+
+def check_sizes(sizes: Sequence[tuple[int, int]], indices: Sequence[int]) -> None:
+    """Raise MediaError unless all frames are of one size; the first other one is named."""
+    for (width, height), index in zip(sizes, indices, strict=True):
+        if (width, height) != sizes[0]:
+            raise MediaError(
+                f"the video's frames must be of one size: frame {indices[0]} is {sizes[0][0]} x "
+                f"{sizes[0][1]}, frame {index} is {width} x {height}"
+            )
+
+
+def _frame(data: bytes | Image.Image, index: int, limits: ImageLimits) -> Image.Image:
+    try:
+        # The frame's own digest is not needed: the list has one.
+        return decode_image(data, limits, _FRAME).pixels
+    except MediaError as error:
+        raise MediaError(f"frame {index}: {error}") from error
