@@ -48,6 +48,7 @@ _REFUSED: dict[str, list[object]] = {
     "media_ports": [(), 80, ["x"], (0,), (65536,), (True,)],
     "max_media_bytes": [0, 1.5],
     "media_redirects": [-1, 6],
+    "media_background": ["", 7, None],
     "media_connect_seconds": [0, "5", True, float("inf")],
     "media_read_seconds": [-1.0, float("nan")],
     "media_fetch_seconds": [0.0, None],

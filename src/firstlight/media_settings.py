@@ -99,6 +99,12 @@ class MediaSettings:
         "Most pixels of a picture, width times height, checked before any is decoded.",
         is_int(1),
     )
+    media_background: str = setting(
+        "white",
+        "a colour's name, or '#rrggbb'",
+        "What shows through transparent pixels.",
+        is_text,
+    )
     artifact_cache_bytes: int = setting(
         512 << 20,
         "an int from 0",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from firstlight.core.detail import DETAILS
@@ -128,6 +129,22 @@ def test_a_detail_without_effect_is_the_same_picture() -> None:
     assert [own.options({"detail": d}) for d in DETAILS] == [{}] * 4
 
 
+def test_the_background_shows_through() -> None:
+    clear = Image.new("RGBA", (28, 28), (9, 9, 9, 0))
+    for colour in ((255, 255, 255), (0, 0, 255)):
+        own = maker(background=colour)
+        (result,) = own.make([miss(own, clear)])
+        flat = processor().artifact(decode_image(Image.new("RGB", (28, 28), colour)))
+        pixels = made(result).artifact.tensors["pixel_values"]
+        assert torch.equal(pixels, flat.tensors["pixel_values"])
+
+
+def test_a_side_ratio_beyond_the_processor_is_refused_before_decoding() -> None:
+    (result,) = (own := maker()).make([miss(own, encoded(noise(500, 2))[:-20])])
+    assert isinstance(result, MediaError)
+    assert "at most 200 is accepted" in str(result)
+
+
 def test_sources_are_read_within_the_policy() -> None:
     with pytest.raises(MediaError, match="not accepted"):
         maker(policy=FetchPolicy()).snapshot("/proc/self/environ")
@@ -136,6 +153,7 @@ def test_sources_are_read_within_the_policy() -> None:
 def test_the_fingerprint_is_that_of_the_processor_and_equal_in_equal_makers() -> None:
     assert maker().fingerprint == maker().fingerprint
     assert maker().fingerprint != maker(processor=processor(patch_size=16)).fingerprint
+    assert maker().fingerprint != maker(background=(0, 0, 0)).fingerprint
 
 
 def test_every_step_can_be_replaced() -> None:

@@ -19,7 +19,7 @@ from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
 from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
-from firstlight.engine.pictures import fetch_policy, open_pipeline
+from firstlight.engine.pictures import check_media_settings, open_pipeline
 from firstlight.engine.placement import Placement
 from firstlight.engine.pool_memory import PoolMemory
 from firstlight.engine.runners import Limits, RunnerBuilder, limits_of
@@ -91,7 +91,7 @@ class Parts:
 
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
     """The configured checkpoint, loaded and probed."""
-    fetch_policy(config, any_path=False)  # a wrong setting is better refused before loading
+    check_media_settings(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     bundled = config.model == BUNDLED_MODEL

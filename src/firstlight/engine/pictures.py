@@ -10,6 +10,7 @@ from firstlight.core.timing import PictureTiming
 from firstlight.engine.messages import ImageSource
 from firstlight.errors import ConfigError
 from firstlight.media import FetchPolicy, ImageLimits, ImagePipeline, MediaItem, Prepared
+from firstlight.media.colour import Colour, parse_colour
 from firstlight.models.loading import LoadedModel
 
 _NAMES = {
@@ -51,6 +52,23 @@ def fetch_policy(config: EngineConfig, *, any_path: bool) -> FetchPolicy:
         raise ConfigError(f"{_NAMES.get(name, name)} {rest}") from error
 
 
+def background_colour(config: EngineConfig) -> Colour:
+    """What shows through transparent pixels; ConfigError naming the setting for no colour."""
+    try:
+        return parse_colour(config.media_background)
+    except ConfigError as error:
+        raise ConfigError(f"media_background = {error}") from error
+
+
+def check_media_settings(config: EngineConfig) -> None:
+    """Raise ConfigError for a setting about pictures that could not be opened with.
+
+    Better before a model is loaded than after.
+    """
+    fetch_policy(config, any_path=False)
+    background_colour(config)
+
+
 def open_pipeline(
     config: EngineConfig, model: LoadedModel, *, any_path: bool
 ) -> ImagePipeline | None:
@@ -65,6 +83,7 @@ def open_pipeline(
         model.image_processor,
         fetch_policy(config, any_path=any_path),
         limits=ImageLimits(max_pixels=config.max_image_pixels),
+        background=background_colour(config),
         cache_bytes=config.artifact_cache_bytes,
         fetchers=config.media_fetchers,
         workers=config.media_threads,

@@ -13,6 +13,7 @@ import PIL
 
 from firstlight.errors import MediaError
 from firstlight.media.artifact_maker import Made, Miss
+from firstlight.media.colour import WHITE, Colour
 from firstlight.media.decode import ImageLimits, decode_image
 from firstlight.media.identity import Snapshot, fingerprint_of, request_options, take_snapshot
 from firstlight.media.processor import ImageProcessor
@@ -29,7 +30,8 @@ class ImageMaker:
     Args:
         processor: of the model.
         loader: reads sources within the policy.
-        limits: what an image may be.
+        limits: what an image may be; the processor's own side ratio holds as well.
+        background: what shows through transparent pixels.
         workers: decodes and processes the images of a batch side by side; None does it in turn.
             Not the store's pool: a batch waits there for these.
         clock: seconds, monotonic.
@@ -43,12 +45,14 @@ class ImageMaker:
         loader: SourceLoader,
         *,
         limits: ImageLimits | None = None,
+        background: Colour = WHITE,
         workers: Executor | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._processor = processor
         self._loader = loader
-        self._limits = limits or ImageLimits()
+        self._limits = (limits or ImageLimits()).within(processor.side_ratio_limit())
+        self._background = background
         self._workers = workers
         self._clock = clock
         self.fingerprint = self._fingerprint()
@@ -97,14 +101,23 @@ class ImageMaker:
             MediaError: it cannot be decoded, or the processor refuses it.
         """
         started = self._clock()
-        image = decode_image(miss.snapshot.data, self._limits, miss.snapshot.digest)
+        image = decode_image(
+            miss.snapshot.data,
+            self._limits,
+            miss.snapshot.digest,
+            background=self._background,
+        )
         decoded_at = self._clock()
         artifact = self._processor.artifact(image, str(miss.key), miss.options)
         return Made(artifact, decoded_at - started, self._clock() - decoded_at)
 
     def _fingerprint(self) -> str:
-        processor = self._processor.fingerprint()
-        facts = {"processor": processor, "pillow": PIL.__version__, "payload": self.payload()}
+        facts = {
+            "processor": self._processor.fingerprint(),
+            "pillow": PIL.__version__,
+            "background": self._background,
+            "payload": self.payload(),
+        }
         try:
             return fingerprint_of(facts)
         except TypeError:

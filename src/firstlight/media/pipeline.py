@@ -9,6 +9,7 @@ from typing import Any, Self
 from firstlight.media.artifact import Artifact
 from firstlight.media.artifact_cache import ArtifactCache, ArtifactCacheUsage
 from firstlight.media.artifact_store import ArtifactStore
+from firstlight.media.colour import WHITE, Colour
 from firstlight.media.decode import ImageLimits
 from firstlight.media.image_maker import ImageMaker
 from firstlight.media.media_item import MediaItem, Prepared
@@ -27,6 +28,7 @@ class ImagePipeline:
         processor: of the model.
         policy: what may be read.
         limits: what an image may be.
+        background: what shows through transparent pixels.
         cache_bytes: limit of the artifacts that are kept; 0 keeps none.
         fetchers: pictures that are fetched over the network at the same time; all other sources
             pass them by.
@@ -43,6 +45,7 @@ class ImagePipeline:
         policy: FetchPolicy = LOCAL,
         *,
         limits: ImageLimits | None = None,
+        background: Colour = WHITE,
         cache_bytes: int,
         fetchers: int = 16,
         workers: int = 2,
@@ -52,7 +55,13 @@ class ImagePipeline:
         self._makers = ThreadPoolExecutor(BATCHES, "firstlight-batch")
         self._readers = ThreadPoolExecutor(workers, "firstlight-read")
         self._fetchers = ThreadPoolExecutor(fetchers, "firstlight-fetch")
-        maker = ImageMaker(processor, SourceLoader(policy), limits=limits, workers=self._workers)
+        maker = ImageMaker(
+            processor,
+            SourceLoader(policy),
+            limits=limits,
+            background=background,
+            workers=self._workers,
+        )
         self._store = ArtifactStore(
             maker,
             ArtifactCache(cache_bytes),

@@ -17,6 +17,7 @@ from firstlight.media.artifact import Artifact
 from firstlight.media.decode import DecodedImage
 from firstlight.media.identity import fingerprint_of
 from firstlight.media.picture_options import SHRINK, PictureOptions
+from firstlight.media.side_ratio import side_ratio_limit
 
 
 class ImageProcessor:
@@ -75,6 +76,10 @@ class ImageProcessor:
             image.digest,
             key,
         )
+
+    def side_ratio_limit(self) -> float | None:
+        """The largest ratio of long to short side that it accepts; None if it has no limit."""
+        return side_ratio_limit(self._processor)
 
     def fingerprint(self) -> str:
         """Identity of everything but the image that decides the tensors.
