@@ -11,13 +11,16 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.concurrency import concurrency_rows
 from benchmarks.generation import decode_row, picture_row, prefill_rows
 from benchmarks.machine import about
 from benchmarks.process import start_to_answer
 from benchmarks.reference import Reference
 from benchmarks.replay import replay_rows
 from benchmarks.report import write
+from benchmarks.reuse import reuse_rows
 from benchmarks.row import Row
+from benchmarks.scheduler_share import scheduler_rows
 from benchmarks.smollm2 import gguf_path
 from firstlight import LLM
 from firstlight.config import EngineConfig
@@ -48,6 +51,14 @@ def replay(rounds: int) -> Iterator[Row]:
         yield from replay_rows(LLM(dtype=name), name, rounds=rounds)
 
 
+def requests(rounds: int) -> Iterator[Row]:
+    """Requests together and apart, a prompt again and for the first time, the scheduler's share."""
+    for name in DTYPES:
+        yield from concurrency_rows(name, rounds=rounds)
+        yield from reuse_rows(name, rounds=rounds)
+        yield from scheduler_rows(name, rounds=rounds)
+
+
 def smollm2(rounds: int) -> Iterator[Row]:
     """Decode of SmolLM2-135M-Instruct in bfloat16."""
     path = gguf_path()
@@ -68,6 +79,7 @@ def start(rounds: int) -> Iterator[Row]:
 CASES: dict[str, Callable[[int], Iterator[Row]]] = {
     "bundled": bundled,
     "replay": replay,
+    "requests": requests,
     "smollm2": smollm2,
     "start": start,
 }
