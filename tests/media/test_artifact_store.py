@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from firstlight.errors import ArtifactError, MediaError
+from firstlight.media import Outcome
 from firstlight.media.artifact import Artifact
 from firstlight.media.artifact_maker import Made, Miss
 from firstlight.media.identity import Snapshot, take_snapshot
-from firstlight.media.media_item import Outcome
 from tests.media.stores import Maker, Open, digest, items, stores
 
 
@@ -35,8 +35,9 @@ def test_only_what_is_missing_is_made_in_one_batch_and_the_order_is_kept(open_st
     artifacts = [each.artifact for each in found]
     assert artifacts[0] is artifacts[3] is a
     assert artifacts[1] is artifacts[2] is not a
-    hit, miss = Outcome.HIT, Outcome.MISS
-    assert [each.outcome for each in found] == [hit, miss, miss, hit]
+    hit, miss, joined = Outcome.HIT, Outcome.MISS, Outcome.JOINED
+    assert [each.outcome for each in found] == [hit, miss, joined, hit]
+    assert [each.process_s for each in found] == [0, 2, 0, 0]
 
 
 def test_several_misses_of_a_request_are_one_batch(open_store: Open) -> None:

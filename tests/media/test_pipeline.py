@@ -15,7 +15,7 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from firstlight.errors import MediaError
-from firstlight.media.media_item import MediaItem, Outcome
+from firstlight.media import MediaItem, Outcome
 from firstlight.media.pipeline import ImagePipeline
 from firstlight.media.policy import FetchPolicy
 from firstlight.media.processor import ImageProcessor

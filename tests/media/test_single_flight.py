@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from firstlight.errors import ArtifactError
+from firstlight.media import Outcome
 from firstlight.media.artifact_cache import ArtifactCache
 from firstlight.media.artifact_store import ArtifactStore
 from firstlight.media.identity import Snapshot
-from firstlight.media.media_item import Outcome
 from tests.media.stores import Maker, Open, digest, in_thread, items, joined, stores
 
 

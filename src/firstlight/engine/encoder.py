@@ -261,7 +261,9 @@ class Encoder(Generic[R]):
         self, wants: Sequence[_Want[R]]
     ) -> tuple[dict[str, Tensor], dict[str, RequestError]]:
         """Every key once: all in one call, or one by one if that fails."""
-        unique = {want.item.key: want for want in wants}
+        unique: dict[str, _Want[R]] = {}
+        for want in wants:
+            unique.setdefault(want.item.key, want)
         if not unique:
             return {}, {}
         began = self._clock()

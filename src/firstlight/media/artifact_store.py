@@ -177,7 +177,7 @@ class ArtifactStore:
         self._start([(unique[k], c.flight) for k, c in claims.items() if c.owner and c.flight])
         _await([c.flight.result for c in claims.values() if c.flight], until)
         results = {key: _result(claim) for key, claim in claims.items()}
-        return [results[miss.key] for miss in misses]
+        return _told_once(misses, results)
 
     def _make(self, misses: Sequence[Miss], until: Future[Any] | None) -> list[_Ready]:
         """Make each for this request alone, equal ones as well."""
@@ -218,6 +218,19 @@ def _result(claim: Claim) -> _Ready:
     made = claim.flight.result.result()
     # The seconds were another request's.
     return outcome, made if claim.owner else Made(made.artifact)
+
+
+def _told_once(misses: Sequence[Miss], results: Mapping[ArtifactKey, _Ready]) -> list[_Ready]:
+    """The result of each; what a request names twice was made, and took its time, once."""
+    told: set[ArtifactKey] = set()
+    ready: list[_Ready] = []
+    for miss in misses:
+        outcome, made = results[miss.key]
+        if miss.key in told and outcome is Outcome.MISS and isinstance(made, Made):
+            outcome, made = Outcome.JOINED, Made(made.artifact)
+        told.add(miss.key)
+        ready.append((outcome, made))
+    return ready
 
 
 def _await(futures: Sequence[Future[Any]], until: Future[Any] | None) -> None:
