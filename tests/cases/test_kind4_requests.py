@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from firstlight import LLM
 from firstlight.core.output import Completion
+from firstlight.engine.engine import completion
 from tests.cases.steps import (
     assert_idle,
     assert_same,
@@ -13,6 +16,7 @@ from tests.cases.steps import (
     eager_llm,
     letters,
     params,
+    settle,
 )
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import Part, tiny_llm, user
@@ -51,6 +55,41 @@ def test_requests_together_answer_as_alone_and_one_picture_changes_no_other_answ
         if i != 1:
             assert one[i].token_ids == other[i].token_ids
             assert one[i].logprobs == other[i].logprobs
+
+
+def test_24_requests_in_any_order_answer_as_alone_in_every_round(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    """H32: texts, one picture, three of different sizes; one half prefilled, one fully cached."""
+    path = tiny_checkpoint("qwen3_vl")
+    llm = tiny_llm(
+        path,
+        max_num_seqs=24,
+        max_batch_tokens=128,
+        prefill_buckets=(32, 128),
+        decode_buckets=(8, 24),
+        proof="off",
+        prefix_cache=True,
+    )
+    eager = eager_llm(path)
+    asked = [user(*parts) for seed in range(1, 6) for parts in crowd(seed)]
+    asked += [user(letters(n, seed=n)) for n in (1, 63, 64, 200)]
+    expected = [eager.chat(messages, params()) for messages in asked]
+    long, rng = len(asked) - 1, random.Random(0)
+    for _ in range(10):
+        llm.flush_caches()
+        llm.chat(asked[0], params())
+        requests = [llm.parts.admission.chat(messages, params()) for messages in asked]
+        llm.parts.engine.add(requests[long])
+        assert llm.parts.engine.step()
+        assert 0 < requests[long].computed < requests[long].prompt_length
+        for i in rng.sample(range(long), long):
+            llm.parts.engine.add(requests[i])
+        settle(llm, within=60)
+        assert (requests[0].cached_tokens or 0) >= expected[0].usage.prompt_tokens - 4
+        for request, reference in zip(requests, expected, strict=True):
+            assert_same(completion(request), reference)
+    assert_idle(llm)
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 3], ids=["waiting", "prefilled", "decoding"])

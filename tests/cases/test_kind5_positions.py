@@ -272,6 +272,22 @@ def test_every_step_around_the_window_equals_a_forward_without_cache(
     assert lengths == set(range(5, 27))
 
 
+@pytest.mark.parametrize("family", ["mistral", "gemma3"])
+def test_steps_behind_a_cached_prefix_equal_a_forward_without_cache(
+    family: str, windowed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H36: hits that end around the window, where the sliding layers keep only the last pages."""
+    path = windowed(family)
+    llm = tiny_llm(path, prefix_cache=True, page_size=2)
+    whole = letters(40)
+    for n in (40, 5, 7, 8, 9, 16, 17, 26, 40):
+        with monkeypatch.context() as patch:
+            text = whole[:n] + letters(n % 4, seed=n)
+            assert_steps_equal_a_forward_without_cache(llm, path, text, [], patch)
+    assert llm.parts.kv.usage().hits >= 7
+    assert_idle(llm)
+
+
 @pytest.mark.parametrize("chunk", [512, *CHUNKS])
 def test_a_picture_across_the_edge_of_the_window_is_seen_as_far_as_it_reaches(
     chunk: int, windowed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
