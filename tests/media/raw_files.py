@@ -70,8 +70,9 @@ def tiff(
     endian: str = "<",
     pixels: bytes | None = None,
     tags: Mapping[int, Sequence[int]] | None = None,
+    tile: int = 0,
 ) -> bytes:
-    """An uncompressed TIFF file of one strip.
+    """An uncompressed TIFF file of one strip, or of tiles.
 
     Args:
         values: samples ``[height, width]`` or ``[height, width, channels]``.
@@ -80,28 +81,35 @@ def tiff(
         endian: ``<`` or ``>``.
         pixels: the strip itself, for samples that are no whole bytes.
         tags: further tags of 16 bits.
+        tile: side of a tile, in whole numbers of which the sides are divided; 0 for a strip.
     """
     array = np.asarray(values)
     height, width = array.shape[:2]
     channels = array.shape[2] if array.ndim == 3 else 1
     letter = {1: "u", 2: "i", 3: "f"}[kind]
-    strip = array.astype(f"{endian}{letter}{bits // 8}").tobytes() if pixels is None else pixels
+    if pixels is None:
+        pieces = _pieces(array.astype(f"{endian}{letter}{bits // 8}"), tile)
+    else:
+        pieces = [pixels]
+    places, sizes = (324, 325) if tile else (273, 279)
+    shape = {322: ("H", [tile]), 323: ("H", [tile])} if tile else {278: ("I", [height])}
     entries: dict[int, tuple[str, Sequence[int]]] = {
         256: ("I", [width]),
         257: ("I", [height]),
         258: ("H", [bits] * channels),
         259: ("H", [1]),
         262: ("H", [photometric]),
-        273: ("I", [0]),  # where the strip begins, known below
         277: ("H", [channels]),
-        278: ("I", [height]),
-        279: ("I", [len(strip)]),
+        places: ("I", [0] * len(pieces)),  # known below
+        sizes: ("I", [len(piece) for piece in pieces]),
+        **shape,
         339: ("H", [kind] * channels),
         **{tag: ("H", given) for tag, given in (tags or {}).items()},
     }
     head = 8 + 2 + 12 * len(entries) + 4
     long = sum(_size(entry) for entry in entries.values() if _size(entry) > 4)
-    entries[273] = ("I", [head + long])
+    starts = np.cumsum([head + long, *map(len, pieces[:-1])]).tolist()
+    entries[places] = ("I", starts)
     table, beyond = b"", b""
     for tag, (letter, given) in sorted(entries.items()):
         field = struct.pack(f"{endian}{len(given)}{letter}", *given)
@@ -113,7 +121,18 @@ def tiff(
         table += field.ljust(4, b"\0")
     magic = b"II*\0" if endian == "<" else b"MM\0*"
     start = magic + struct.pack(f"{endian}IH", 8, len(entries))
-    return start + table + bytes(4) + beyond + strip
+    return start + table + bytes(4) + beyond + b"".join(pieces)
+
+
+def _pieces(array: Any, tile: int) -> list[bytes]:
+    """The strip, or the tiles row by row."""
+    step = tile or max(array.shape)
+    height, width = array.shape[:2]
+    return [
+        array[y : y + step, x : x + step].tobytes()
+        for y in range(0, height, step)
+        for x in range(0, width, step)
+    ]
 
 
 def _size(entry: tuple[str, Sequence[int]]) -> int:

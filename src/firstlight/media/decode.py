@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -11,10 +11,13 @@ from typing import Final
 
 from PIL import Image, features
 
-from firstlight.errors import ConfigError, MediaError
+from firstlight.errors import MediaError
 from firstlight.media.colour import WHITE, Colour, rawmode_of, to_rgb
 from firstlight.media.digest import digest_of
+from firstlight.media.image_limits import DEFAULT_LIMITS, ImageLimits
 from firstlight.media.orientation import orientation_of, upright
+
+__all__ = ["MAX_SCANS", "DecodedImage", "ImageLimits", "accepted_formats", "decode_image"]
 
 _PLUGINS: Final = MappingProxyType(
     {
@@ -35,50 +38,6 @@ _OPTIONAL: Final = ("WEBP", "AVIF")
 MAX_SCANS: Final = 100
 """Scans of a JPEG file; encoders write about ten. Each is a pass over all pixels that may take a
 hundred bytes, so a small file with thousands of them would keep a core busy for many minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLimits:
-    """What an image may be.
-
-    Attributes:
-        max_pixels: width times height. A small file can declare a canvas that fills the memory;
-            Pillow's own guard only warns up to 179 megapixels.
-        max_side_ratio: long side over short side. Processors that scale the short side to a fixed
-            number of pixels make a vast image of a line; None leaves it to them.
-    """
-
-    max_pixels: int = 64 * 1024 * 1024
-    max_side_ratio: float | None = 200.0
-
-    def __post_init__(self) -> None:
-        if self.max_pixels < 1:
-            raise ConfigError(f"max_pixels = {self.max_pixels}; accepted: an int from 1")
-        if self.max_side_ratio is not None and self.max_side_ratio < 1:
-            raise ConfigError(
-                f"max_side_ratio = {self.max_side_ratio}; accepted: a number from 1, or None"
-            )
-
-    def within(self, side_ratio: float | None) -> ImageLimits:
-        """These limits, with a model's own side ratio where that is the lower one."""
-        known = [ratio for ratio in (self.max_side_ratio, side_ratio) if ratio is not None]
-        return replace(self, max_side_ratio=min(known, default=None))
-
-    def check(self, width: int, height: int) -> None:
-        """Raise MediaError, with the size and the limit, for an image that is too large."""
-        if width < 1 or height < 1:
-            raise MediaError(f"the image has no pixels: it is {width} x {height}")
-        if width * height > self.max_pixels:
-            raise MediaError(
-                f"the image has {width} x {height} = {width * height} pixels; "
-                f"at most {self.max_pixels} are accepted"
-            )
-        ratio = max(width, height) / min(width, height)
-        if self.max_side_ratio is not None and ratio > self.max_side_ratio:
-            raise MediaError(
-                f"the image is {width} x {height}, a side ratio of {ratio:.1f}; "
-                f"at most {self.max_side_ratio:g} is accepted"
-            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +69,7 @@ def accepted_formats() -> tuple[str, ...]:
 
 def decode_image(
     data: bytes | Image.Image,
-    limits: ImageLimits = ImageLimits(),
+    limits: ImageLimits = DEFAULT_LIMITS,
     digest: str = "",
     background: Colour = WHITE,
 ) -> DecodedImage:
@@ -127,12 +86,15 @@ def decode_image(
     """
     given = isinstance(data, Image.Image)
     image = data if isinstance(data, Image.Image) else _opened(data, limits)
-    limits.check(*image.size)
+    limits.check(*image.size, len(data) if isinstance(data, bytes) else None)
     rawmode = rawmode_of(image)
     _load(image, "the image" if given else f"the {image.format} image")
     # Taken after loading: a broken image has no identity.
     digest = digest or digest_of(data)
-    pixels = upright(to_rgb(image, background, rawmode), orientation_of(image))
+    orientation = orientation_of(image)
+    pixels = to_rgb(image, background, rawmode)
+    del image  # frees the decoded pixels before they are turned
+    pixels = upright(pixels, orientation)
     return DecodedImage(pixels.copy() if pixels is data else pixels, digest)
 
 

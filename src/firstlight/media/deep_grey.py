@@ -46,7 +46,8 @@ class GreyScale:
         factor = 255.0 / (self.white - self.black)
         scaled = np.rint((values.astype(np.float64) - self.black) * factor)
         # Float files may hold values that are no numbers; they are black.
-        return np.nan_to_num(np.clip(scaled, 0, 255), nan=0.0).astype(np.uint8)
+        grey: NDArray[np.uint8] = np.nan_to_num(np.clip(scaled, 0, 255), nan=0.0).astype(np.uint8)
+        return grey
 
 
 def is_deep(image: Image.Image) -> bool:
