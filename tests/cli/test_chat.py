@@ -11,6 +11,7 @@ from tests.cli.fake_model import FakeModel
 
 from firstlight.cli.chat import Conversation
 from firstlight.cli.main import main
+from firstlight.cli.media_options import PictureWish
 from firstlight.cli.session import Message
 from firstlight.core.output import Completion
 from firstlight.core.sampling_params import SamplingParams
@@ -44,6 +45,19 @@ def test_an_answer_is_streamed_and_followed_by_its_timing() -> None:
     talk.say("which colour?")
     assert talk.written == ["bl", "ue", "\n"]
     assert talk.noted[-1].startswith("first token")
+
+
+def test_pictures_are_asked_for_as_they_were_typed(picture: str) -> None:
+    model = FakeModel("blue")
+    wish = PictureWish("low", {"max_pixels": 4096})
+    talk = Conversation(model, SamplingParams(), write=print, note=print, wish=wish, fetches=True)
+    assert talk.take("/image https://example.org/a.png")
+    assert talk.take(f"{picture} which colour?")
+    url = {"type": "image", "image": "https://example.org/a.png", "detail": "low"}
+    path = {"type": "image", "image": picture, "detail": "low"}
+    text = {"type": "text", "text": "which colour?"}
+    assert model.asked[0][-1]["content"] == [url, path, text]
+    assert model.kwargs == [{"max_pixels": 4096}]
 
 
 def test_earlier_turns_are_sent_again() -> None:

@@ -75,6 +75,14 @@ def test_the_time_to_first_token_holds_its_parts(answer: dict[str, Any]) -> None
     assert t["capture"] > 0
 
 
+def test_each_picture_says_what_it_took(answer: dict[str, Any]) -> None:
+    (picture,) = answer["pictures"]
+    assert picture["size"] == [192, 192]
+    assert picture["rows"] == answer["usage"]["image_tokens"]
+    assert (picture["detail"], picture["options"]) == ("auto", {})
+    assert set(picture["ms"]) == {"read", "decode", "process", "encode"}
+
+
 def test_without_a_picture_there_are_no_image_tokens(llm: LLM, capsys: Capsys) -> None:
     _run(llm, "run", "--json", "hello")
     assert json.loads(capsys.readouterr().out)["usage"]["image_tokens"] == 0

@@ -49,5 +49,12 @@ def test_a_folder_is_no_picture(folder: Path) -> None:
         check_image(str(folder))
 
 
+@pytest.mark.parametrize("url", ["http://a.org/b.png", "HTTPS://a.org/b.png"])
+def test_an_address_is_for_the_engine_to_check_where_pictures_are_fetched(url: str) -> None:
+    assert check_image(url, fetches=True) == url
+    with pytest.raises(MediaError, match="no domain is allowed; --allowed-media-domains names"):
+        check_image(url)
+
+
 def test_a_data_url_is_passed_on() -> None:
     assert check_image("data:image/png;base64,AAAA") == "data:image/png;base64,AAAA"

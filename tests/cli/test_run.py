@@ -45,6 +45,47 @@ def test_images_come_before_the_prompt_in_the_order_given(picture: Path) -> None
     ]
 
 
+def test_what_is_typed_about_pictures_reaches_the_request(picture: Path) -> None:
+    model = FakeModel("red")
+    options = ["--detail", "low", "--mm-processor-kwargs", '{"max_pixels": 4096}']
+    assert main(["run", "-i", str(picture), *options, "which?"], open_model=model.open) == 0
+    image = {"type": "image", "image": str(picture), "detail": "low"}
+    assert model.asked[0][-1]["content"] == [image, {"type": "text", "text": "which?"}]
+    assert model.kwargs == [{"max_pixels": 4096}]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--detail", "best"], "--detail = 'best'; accepted: auto, low, high, original"),
+        (["--mm-processor-kwargs", "max_pixels=4096"], "accepted: a JSON object"),
+        (["--mm-processor-kwargs", "[1]"], "accepted: a JSON object"),
+        (["--max-image-pixels", "0"], "max_image_pixels = 0; accepted: an int from 1"),
+    ],
+)
+def test_what_cannot_be_meant_about_pictures_is_refused_before_a_model_is_loaded(
+    options: list[str], message: str, capsys: Capsys
+) -> None:
+    model = FakeModel("red")
+    assert main(["run", *options, "which?"], open_model=model.open) == 2
+    assert message in capsys.readouterr().err
+    assert model.config is None
+
+
+def test_an_address_is_passed_on_once_a_host_is_allowed() -> None:
+    model = FakeModel("red")
+    url = "https://example.org/a.png"
+    options = ["--allowed-media-domains", "example.org", "--trusted-media-networks", "10.0.0.0/8"]
+    assert main(["run", "-i", url, *options, "which?"], open_model=model.open) == 0
+    assert model.asked[0][-1]["content"] == [
+        {"type": "image", "image": url},
+        {"type": "text", "text": "which?"},
+    ]
+    assert model.config is not None
+    assert model.config.allowed_media_domains == ("example.org",)
+    assert model.config.trusted_media_networks == ("10.0.0.0/8",)
+
+
 def test_one_argument_is_the_prompt_of_the_bundled_model() -> None:
     assert split_arguments("why?", None) == (BUNDLED_MODEL, "why?")
 

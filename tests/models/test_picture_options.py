@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,3 +139,18 @@ def test_a_processor_of_an_unknown_form_lets_choose_nothing() -> None:
     size = {"shortest_edge": None, "longest_edge": None, "height": 8, "width": 8}
     for options in (pixel_budget(size, 8), longest_edge(size, 8, 64), split(size, 8, True)):
         assert options.resolve("low") == {}
+
+
+def test_the_docs_name_every_option_that_a_request_may_set() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pictures.md").read_text()
+    size = {"shortest_edge": 1, "longest_edge": 64}
+    families = (
+        pixel_budget(size, 1),
+        longest_edge(size, 1, 64),
+        split(size, 1, True),
+        tiles(1, 2),
+    )
+    cells = [line.split("|")[-2] for line in page.splitlines() if line.startswith("|")]
+    named = [set(re.findall(r"`(\w+)`", cell)) for cell in cells]
+    for options in families:
+        assert set(options.knobs) in named

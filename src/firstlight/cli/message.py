@@ -11,7 +11,7 @@ from pathlib import Path
 from firstlight.core.text import check_text
 from firstlight.errors import MediaError
 
-_PICTURE = re.compile(r".*\.(png|jpe?g|webp|gif|bmp|tiff?|avif|ppm)", re.IGNORECASE)
+_PICTURE = re.compile(r".*\.(png|jpe?g|webp|gif|bmp|tiff?|avif)", re.IGNORECASE)
 _WEB = re.compile(r"\s*https?:", re.IGNORECASE | re.ASCII)
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://", re.ASCII)
 # A path may be quoted, or have its spaces escaped as terminals do when a file is dropped on them.
