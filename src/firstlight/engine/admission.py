@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -133,15 +134,23 @@ class Admission:
         build = partial(self._prompts.text, prompt)
         return self._draft(Draft(build, params, tuple(sources), kwargs, started))
 
-    def prepare(self, drafts: Seq[Draft], places: Seq[str] = ("",)) -> list[list[Prepared]]:
+    def prepare(
+        self,
+        drafts: Seq[Draft],
+        places: Seq[str] = ("",),
+        *,
+        until: Future[Any] | None = None,
+    ) -> list[list[Prepared]]:
         """The artifacts of all pictures of several requests, made side by side; each waits for all.
 
         Args:
             places: what stands before the place of each request's pictures in messages.
+            until: gives up when it is done; what was begun goes on for others and for the cache.
 
         Raises:
             MediaError: the first picture that cannot be had.
             ArtifactError: a fault in preparing them; no request is to blame.
+            CancelledError: ``until`` was done first.
         """
         items = [
             media_item(source, draft.kwargs, place)
@@ -149,7 +158,8 @@ class Admission:
             for source in draft.sources
         ]
         # Without a pipeline no draft has pictures.
-        found = iter(self._pipeline.prepare(items) if items and self._pipeline else ())
+        pipeline = self._pipeline if items else None
+        found = iter(pipeline.prepare(items, until=until) if pipeline else ())
         return [[next(found) for _ in draft.sources] for draft in drafts]
 
     def admit(self, draft: Draft, prepared: Seq[Prepared]) -> Sequence:
