@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firstlight.engine.prompt import PromptBuilder, collect_images
+from firstlight.engine.prompt import PromptBuilder, collect_media
 from firstlight.errors import RequestError
 from tests.engine.tokenizers import byte_level
 
@@ -28,7 +28,7 @@ class NoPictures:
 
 def _ids(template: str, messages: list[dict[str, Any]]) -> list[int]:
     builder = PromptBuilder(byte_level("text"), template, NoPictures())
-    return builder.chat(collect_images(messages)[0]).ids
+    return builder.chat(collect_media(messages)[0]).ids
 
 
 _NO_SYSTEM = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from firstlight.engine.messages import collect_images
+from firstlight.engine.messages import ImageSource, MediaSource, collect_media
 from firstlight.errors import RequestError
 
 URL = "data:image/png;base64,AAAA"
@@ -17,9 +17,13 @@ def _user(*parts: object) -> list[dict[str, Any]]:
     return [{"role": "user", "content": list(parts)}]
 
 
+def _images(media: list[MediaSource]) -> list[ImageSource]:
+    return [source for source in media if isinstance(source, ImageSource)]
+
+
 def test_a_string_and_one_text_part_become_the_same() -> None:
-    string = collect_images([{"role": "user", "content": "hello"}])
-    part = collect_images(_user({"type": "text", "text": "hello"}))
+    string = collect_media([{"role": "user", "content": "hello"}])
+    part = collect_media(_user({"type": "text", "text": "hello"}))
     assert (
         string == part == ([{"role": "user", "content": [{"type": "text", "text": "hello"}]}], [])
     )
@@ -40,9 +44,9 @@ def test_a_string_and_one_text_part_become_the_same() -> None:
     ],
 )
 def test_every_form_of_a_picture_is_found(part: dict[str, Any], image: object) -> None:
-    messages, images = collect_images(_user({"type": "text", "text": "see"}, part))
+    messages, images = collect_media(_user({"type": "text", "text": "see"}, part))
     assert messages[0]["content"] == [{"type": "text", "text": "see"}, {"type": "image"}]
-    assert [i.image for i in images] == [image or "https://example.org/a.png"]
+    assert [i.image for i in _images(images)] == [image or "https://example.org/a.png"]
 
 
 def test_pictures_come_in_the_order_of_the_messages_with_their_places() -> None:
@@ -51,32 +55,32 @@ def test_pictures_come_in_the_order_of_the_messages_with_their_places() -> None:
         {"role": "assistant", "content": "two pictures"},
         *_user({"type": "text", "text": "and"}, {"type": "image", "image": "c"}),
     ]
-    _, images = collect_images(conversation)
-    assert [i.image for i in images] == ["a", "b", "c"]
+    _, images = collect_media(conversation)
+    assert [i.image for i in _images(images)] == ["a", "b", "c"]
     assert images[2].where == "messages[2].content[1].image"
 
 
 @pytest.mark.parametrize(("given", "detail"), [(None, "auto"), ("low", "low"), ("high", "high")])
 def test_the_detail_is_kept(given: str | None, detail: str) -> None:
     part = {"type": "image_url", "image_url": {"url": URL, "detail": given}}
-    assert collect_images(_user(part))[1][0].detail == detail
+    assert _images(collect_media(_user(part))[1])[0].detail == detail
 
 
 def test_other_fields_of_a_message_are_kept_and_the_input_is_not_changed() -> None:
     message = {"role": "tool", "content": "4", "tool_call_id": "call_1"}
-    messages, _ = collect_images([message])
+    messages, _ = collect_media([message])
     assert messages[0]["tool_call_id"] == "call_1"
     assert message["content"] == "4"
 
 
 def test_an_assistant_that_only_calls_tools_needs_no_content() -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
-    messages, _ = collect_images([{"role": "user", "content": "go"}, call])
+    messages, _ = collect_media([{"role": "user", "content": "go"}, call])
     assert messages[1]["content"] == [{"type": "text", "text": ""}]
 
 
 def test_an_empty_string_is_a_text() -> None:
-    messages, _ = collect_images([{"role": "user", "content": ""}])
+    messages, _ = collect_media([{"role": "user", "content": ""}])
     assert messages[0]["content"] == [{"type": "text", "text": ""}]
 
 
@@ -97,7 +101,8 @@ def test_an_empty_string_is_a_text() -> None:
         (_user(), r"messages\[0\]\.content is \[\]; accepted"),
         (_user("x"), r"messages\[0\]\.content\[0\] is 'x'; accepted: a mapping with 'type'"),
         (_user({"text": "x"}), r"content\[0\]\.type is missing; accepted: text, "),
-        (_user({"type": "video"}), r"content\[0\]\.type is 'video'; accepted: text, .*image_url"),
+        (_user({"type": "audio"}), r"content\[0\]\.type is 'audio'; accepted: text, .*image_url"),
+        (_user({"type": "video"}), r"content\[0\] must have one of the fields video, path, url"),
         (_user({"type": "text"}), r"content\[0\]\.text is missing; accepted: a string"),
         (_user({"type": "text", "text": 7}), r"content\[0\]\.text is 7; accepted: a string"),
         (_user({"type": "image_url"}), r"content\[0\]\.image_url is missing; accepted: a URL"),
@@ -114,18 +119,18 @@ def test_what_is_wrong_is_named_with_its_place_and_what_is_accepted(
     messages: Any, message: str
 ) -> None:
     with pytest.raises(RequestError, match=message):
-        collect_images(messages)
+        collect_media(messages)
 
 
 @pytest.mark.parametrize("url", ["/etc/passwd", "cat.png", "../a.png", "\\\\?\\C:\\a.png", ""])
 def test_an_image_url_is_never_a_path(url: str) -> None:
     with pytest.raises(RequestError, match=r"image_url\.url is .*accepted: a URL"):
-        collect_images(_user({"type": "image_url", "image_url": {"url": url}}))
+        collect_media(_user({"type": "image_url", "image_url": {"url": url}}))
 
 
 def test_the_message_holds_no_picture() -> None:
     with pytest.raises(RequestError) as caught:
-        collect_images(_user({"type": "text", "text": [URL * 100_000]}))
+        collect_media(_user({"type": "text", "text": [URL * 100_000]}))
     assert len(str(caught.value)) < 300
 
 
@@ -148,5 +153,5 @@ def test_a_text_that_is_not_unicode_is_refused_by_its_place(
     message: dict[str, Any], place: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        collect_images([message])
+        collect_media([message])
     assert str(caught.value).startswith(f"{place} not valid Unicode")

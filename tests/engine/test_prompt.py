@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from firstlight.core.span import Span
-from firstlight.engine.prompt import PromptBuilder, collect_images, compose, compose_text
+from firstlight.engine.prompt import PromptBuilder, collect_media, compose, compose_text
 from firstlight.errors import MediaError, RequestError
 from firstlight.media import Artifact
 from tests.engine.tokenizers import PLACEHOLDERS, byte_level, sentencepiece_like
@@ -59,7 +59,7 @@ def _artifact(rows: int = 4) -> Artifact:
 
 def _ids(name: str, messages: Sequence[dict[str, Any]], pictures: Sequence[int] = ()) -> list[int]:
     artifacts = [_artifact(n) for n in pictures]
-    return _builder(name).chat(collect_images(messages)[0], artifacts).ids
+    return _builder(name).chat(collect_media(messages)[0], artifacts).ids
 
 
 def _reference(name: str, messages: Sequence[dict[str, Any]]) -> list[int]:
@@ -104,7 +104,7 @@ def test_ordinary_texts_give_exactly_the_ids_of_the_chat_template(name: str) -> 
             {"role": role, "content": text}
             for role, text in zip(("user", "assistant", "user"), texts, strict=True)
         ]
-        assert builder.chat(collect_images(messages)[0]).ids == _reference(name, messages), texts
+        assert builder.chat(collect_media(messages)[0]).ids == _reference(name, messages), texts
 
 
 @pytest.mark.parametrize("name", ["qwen", "idefics"])
@@ -133,7 +133,7 @@ def test_a_template_that_reads_only_lists_gets_lists() -> None:
         "<|im_end|>{% endfor %}"
     )
     builder = _builder("qwen", template)
-    prompt = builder.chat(collect_images([{"role": "user", "content": "hello"}])[0])
+    prompt = builder.chat(collect_media([{"role": "user", "content": "hello"}])[0])
     tokenizer = _tokenizer("qwen")
     assert tokenizer.decode(prompt.ids) == "<|im_start|>hello<|im_end|>"
 
@@ -143,7 +143,7 @@ def test_a_template_that_would_print_a_list_gets_strings(printed: str) -> None:
     template = "{% for m in messages %}'type': 'text' {{ " + printed + " }}{% endfor %}"
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     ids = (
-        _builder("qwen", template).chat(collect_images([{"role": "user", "content": parts}])[0]).ids
+        _builder("qwen", template).chat(collect_media([{"role": "user", "content": parts}])[0]).ids
     )
     expected = '"one\\ntwo"' if "tojson" in printed else "one\ntwo"
     assert _tokenizer("qwen").decode(ids) == f"'type': 'text' {expected}"
@@ -157,7 +157,7 @@ def test_a_developer_message_is_a_system_message_to_older_templates() -> None:
         "{% for m in messages %}{{ 'developer' if m.role == 'developer' }}: {{ m.content }}"
         "{% endfor %}"
     )
-    prompt = _builder("qwen", template).chat(collect_images(developer)[0])
+    prompt = _builder("qwen", template).chat(collect_media(developer)[0])
     assert _tokenizer("qwen").decode(prompt.ids) == "developer: be brief"
 
 
@@ -217,7 +217,7 @@ def test_control_tokens_are_text_in_other_fields() -> None:
     )
     calls = [{"function": {"name": "f<|im_end|>", "arguments": {"<|im_start|>": "<|im_end|>"}}}]
     messages = [{"role": "assistant", "content": "", "tool_calls": calls}]
-    ids = _builder("qwen", template).chat(collect_images(messages)[0]).ids
+    ids = _builder("qwen", template).chat(collect_media(messages)[0]).ids
     assert _special_counts("qwen", ids) == {"<|im_start|>": 1, "<|im_end|>": 1}
     assert _tokenizer("qwen").decode(ids) == (
         '<|im_start|>f<|im_end|>{"<|im_start|>": "<|im_end|>"}<|im_end|>'
@@ -231,7 +231,7 @@ def test_unknown_characters_beside_a_typed_token_stay_unknown() -> None:
     core.add_special_tokens(["<unk>", "</s>"])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", eos_token="</s>")
     template = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
-    messages = collect_images([{"role": "user", "content": "a</s>b"}])[0]
+    messages = collect_media([{"role": "user", "content": "a</s>b"}])[0]
     prompt = PromptBuilder(tokenizer, template, Layout(tokenizer)).chat(messages)
     assert prompt.ids == [2, *[0] * (len(prompt.ids) - 2), 1]
     assert len(prompt.ids) > 3
@@ -242,7 +242,7 @@ def test_a_vocabulary_that_spells_a_control_token_no_other_way_is_refused() -> N
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.add_special_tokens(["§"])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="§")
-    messages = collect_images([{"role": "user", "content": "a § a"}])[0]
+    messages = collect_media([{"role": "user", "content": "a § a"}])[0]
     builder = PromptBuilder(tokenizer, "{{ messages[0].content }}", Layout(tokenizer))
     with pytest.raises(RequestError, match="'§' cannot be encoded as text"):
         builder.chat(messages)
@@ -264,7 +264,7 @@ def test_a_template_sees_the_borders_that_models_write_into_answers() -> None:
         "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}{% endfor %}"
     )
     messages = [{"role": "assistant", "content": "<think>so</think>4"}]
-    prompt = PromptBuilder(tokenizer, template, Layout(tokenizer)).chat(collect_images(messages)[0])
+    prompt = PromptBuilder(tokenizer, template, Layout(tokenizer)).chat(collect_media(messages)[0])
     assert tokenizer.decode(prompt.ids) == "<|im_start|>4"
 
 
@@ -301,7 +301,7 @@ def _text(text: str) -> dict[str, Any]:
 def test_each_picture_fills_the_place_that_the_template_gave_it(name: str) -> None:
     parts = [_picture(), _text("left? "), _picture(), _text("right?")]
     messages = [{"role": "user", "content": parts}]
-    prompt = _builder(name).chat(collect_images(messages)[0], [_artifact(3), _artifact(5)])
+    prompt = _builder(name).chat(collect_media(messages)[0], [_artifact(3), _artifact(5)])
     marker = _tokenizer(name).convert_tokens_to_ids(PLACEHOLDERS[name])
     shape = [{"type": p["type"], **({"text": p["text"]} if "text" in p else {})} for p in parts]
     short = _reference(name, [{"role": "user", "content": shape}])
@@ -319,7 +319,7 @@ def test_a_typed_placeholder_binds_no_picture(name: str) -> None:
     typed = PLACEHOLDERS[name]
     parts = [_text(f"explain the tag {typed} please"), _picture(), _text(f"and {typed}{typed}")]
     prompt = _builder(name).chat(
-        collect_images([{"role": "user", "content": parts}])[0], [_artifact(4)]
+        collect_media([{"role": "user", "content": parts}])[0], [_artifact(4)]
     )
     marker = _tokenizer(name).convert_tokens_to_ids(typed)
     (span,) = prompt.spans
@@ -333,7 +333,7 @@ def test_a_typed_placeholder_binds_no_picture(name: str) -> None:
 @pytest.mark.parametrize("name", VISION)
 def test_a_typed_placeholder_without_pictures_is_text(name: str) -> None:
     typed = PLACEHOLDERS[name]
-    prompt = _builder(name).chat(collect_images([{"role": "user", "content": f"{typed}?"}])[0])
+    prompt = _builder(name).chat(collect_media([{"role": "user", "content": f"{typed}?"}])[0])
     assert prompt.spans == ()
     assert _tokenizer(name).convert_tokens_to_ids(typed) not in prompt.ids
 
@@ -347,9 +347,7 @@ def test_rows_between_separators_are_spans_that_count_on() -> None:
             return [media, media, line, media, media, end]
 
     layout = Lines(tokenizer, "[IMG]")
-    messages = collect_images([{"role": "user", "content": [_text("a"), _picture(), _picture()]}])[
-        0
-    ]
+    messages = collect_media([{"role": "user", "content": [_text("a"), _picture(), _picture()]}])[0]
     prompt = compose(messages, tokenizer, tokenizer.chat_template, layout, [_artifact()] * 2)
     start = prompt.ids.index(media)
     assert prompt.spans == (
@@ -367,7 +365,7 @@ def test_a_picture_in_another_role_is_placed_if_the_template_places_it(role: str
         {"role": "user", "content": "a"},
         {"role": role, "content": [_picture()]},
     ]
-    prompt = _builder("qwen").chat(collect_images(messages)[0], [_artifact()])
+    prompt = _builder("qwen").chat(collect_media(messages)[0], [_artifact()])
     assert len(prompt.spans) == 1
 
 
@@ -384,14 +382,14 @@ def test_a_picture_that_the_template_leaves_out_is_refused_by_its_place(role: st
         {"role": "user", "content": [_text("a"), _picture()]},
         {"role": role, "content": [_text("b"), _picture()]},
     ]
-    normalised, _ = collect_images(messages)
+    normalised, _ = collect_media(messages)
     with pytest.raises(MediaError, match=rf"messages\[1\]\.content\[1\].*role '{role}'"):
         _builder("qwen", _USERS_ONLY).chat(normalised, [_artifact(), _artifact()])
 
 
 def test_a_template_without_lists_refuses_pictures_by_place() -> None:
     template = "{% for m in messages %}{{ '<|im_start|>' + m.content }}{% endfor %}"
-    normalised, _ = collect_images([{"role": "user", "content": [_picture()]}])
+    normalised, _ = collect_media([{"role": "user", "content": [_picture()]}])
     with pytest.raises(MediaError, match=r"messages\[0\]\.content\[0\].*no place"):
         _builder("qwen", template).chat(normalised, [_artifact()])
 
@@ -401,25 +399,25 @@ def test_a_template_that_writes_a_picture_twice_is_refused_with_both_numbers() -
         "{% for m in messages %}{% for c in m.content %}{{ c.text }}"
         "{% if c.type == 'image' %}<|image_pad|><|image_pad|>{% endif %}{% endfor %}{% endfor %}"
     )
-    normalised, _ = collect_images([{"role": "user", "content": [_picture()]}])
+    normalised, _ = collect_media([{"role": "user", "content": [_picture()]}])
     with pytest.raises(MediaError, match=r"1 pictures.*2 times"):
         _builder("qwen", template).chat(normalised, [_artifact()])
 
 
 def test_a_text_only_model_refuses_a_picture_by_place() -> None:
-    normalised, _ = collect_images([{"role": "user", "content": [_text("a"), _picture()]}])
+    normalised, _ = collect_media([{"role": "user", "content": [_text("a"), _picture()]}])
     with pytest.raises(MediaError, match=r"messages\[0\]\.content\[1\].*text only"):
         _builder("text").chat(normalised, [_artifact()])
 
 
 def test_pictures_and_artifacts_must_agree_in_number() -> None:
-    normalised, _ = collect_images([{"role": "user", "content": [_picture()]}])
+    normalised, _ = collect_media([{"role": "user", "content": [_picture()]}])
     with pytest.raises(RequestError, match="1 pictures, but 2"):
         _builder("qwen").chat(normalised, [_artifact(), _artifact()])
 
 
 def test_a_picture_that_expands_to_nothing_is_refused() -> None:
-    normalised, _ = collect_images([{"role": "user", "content": [_picture()]}])
+    normalised, _ = collect_media([{"role": "user", "content": [_picture()]}])
     with pytest.raises(MediaError, match="no media tokens"):
         _builder("qwen").chat(normalised, [_artifact(0)])
 
@@ -430,7 +428,7 @@ def test_a_picture_that_expands_to_nothing_is_refused() -> None:
 @pytest.mark.parametrize("content", ["hi", [{"type": "image", "image": "unread"}]])
 def test_a_model_without_a_template_says_so(content: Any) -> None:
     tokenizer = _tokenizer("qwen")
-    normalised, images = collect_images([{"role": "user", "content": content}])
+    normalised, images = collect_media([{"role": "user", "content": content}])
     builder = PromptBuilder(tokenizer, None, Layout(tokenizer, "<|image_pad|>"))
     with pytest.raises(RequestError, match="no chat template"):
         builder.chat(normalised, [_artifact()] * len(images))
@@ -439,7 +437,7 @@ def test_a_model_without_a_template_says_so(content: Any) -> None:
 def test_what_a_template_refuses_is_the_requests_error() -> None:
     template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(RequestError, match="does not accept the messages: roles must alternate"):
-        _builder("qwen", template).chat(collect_images([{"role": "user", "content": "x"}])[0])
+        _builder("qwen", template).chat(collect_media([{"role": "user", "content": "x"}])[0])
 
 
 # -- raw prompts -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from firstlight.engine.prompt import Prompt, PromptBuilder, collect_images
+from firstlight.engine.prompt import Prompt, PromptBuilder, collect_media
 from firstlight.errors import RequestError
 from firstlight.media import Artifact, decode_image
 from firstlight.models.loading import LoadedModel, load_model
@@ -39,7 +39,7 @@ def content(parts: Sequence[Part]) -> list[dict[str, object]]:
 
 def built(loaded: LoadedModel, parts: Sequence[Part]) -> Prompt:
     builder = PromptBuilder(loaded.tokenizer, loaded.chat_template, loaded.adapter)
-    messages, _ = collect_images([{"role": "user", "content": content(parts)}])
+    messages, _ = collect_media([{"role": "user", "content": content(parts)}])
     artifacts = [artifact_of(loaded, p) for p in parts if not isinstance(p, str)]
     return builder.chat(messages, artifacts)
 

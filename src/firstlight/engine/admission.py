@@ -14,10 +14,11 @@ import torch
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.detokenizer import Detokenizer
 from firstlight.engine.media_items import media_items
-from firstlight.engine.messages import ImageSource, collect_images
+from firstlight.engine.messages import ImageSource, MediaSource, collect_media
 from firstlight.engine.pictures import media_item, picture_timings
 from firstlight.engine.prompt import Prompt, PromptBuilder
 from firstlight.engine.sequence import Sequence
+from firstlight.engine.video_parts import VideoSource
 from firstlight.errors import MediaError, RequestError
 from firstlight.media import Artifact, ImagePipeline, Prepared
 from firstlight.memory.prefix_key import MediaKey, PrefixKey
@@ -31,14 +32,14 @@ class Draft:
 
     Attributes:
         build: makes its prompt, given its pictures' artifacts.
-        sources: its pictures, in prompt order.
+        sources: its pictures and videos, in prompt order.
         kwargs: its ``mm_processor_kwargs``.
         started: clock reading at its arrival, in seconds.
     """
 
     build: Callable[[Seq[Artifact]], Prompt]
     params: SamplingParams
-    sources: tuple[ImageSource, ...]
+    sources: tuple[MediaSource, ...]
     kwargs: Mapping[str, object] | None
     started: float
 
@@ -117,7 +118,7 @@ class Admission:
             RequestError: malformed messages, or what no picture of this model can be asked for.
         """
         started = self._clock()
-        normalised, sources = collect_images(messages)
+        normalised, sources = collect_media(messages)
         build = partial(self._prompts.chat, normalised)
         return self._draft(Draft(build, params, tuple(sources), kwargs, started))
 
@@ -185,7 +186,13 @@ class Admission:
         """The draft, if this model can be asked for it."""
         processor, name = self._model.image_processor, self._model.name
         if processor is None and draft.sources:
-            raise MediaError(f"{draft.sources[0].where} is a picture, but {name} takes text only")
+            first = draft.sources[0]
+            what = "video" if isinstance(first, VideoSource) else "picture"
+            raise MediaError(f"{first.where} is a {what}, but {name} takes text only")
+        if self._model.video_processor is None:
+            for source in draft.sources:
+                if isinstance(source, VideoSource):
+                    raise MediaError(f"{source.where} is a video, but {name} takes no videos")
         if draft.kwargs is not None:
             if processor is None:
                 raise MediaError(f"mm_processor_kwargs is given, but {name} takes text only")

@@ -30,7 +30,7 @@ class ChatTemplate:
         """The prompt as text, up to where the model's answer begins.
 
         Args:
-            messages: as ``collect_images`` returns them. Content goes to the template as a string
+            messages: as ``collect_media`` returns them. Content goes to the template as a string
                 where it reads strings, as a list of parts where a message brings a picture or the
                 template reads only lists.
 

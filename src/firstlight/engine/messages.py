@@ -8,17 +8,18 @@ from typing import Any, Final
 
 from firstlight.core.detail import DETAILS
 from firstlight.core.text import check_text
+from firstlight.engine import video_parts
+from firstlight.engine.refusal import wrong
+from firstlight.engine.video_parts import URL_SCHEMES, VideoSource, video_source
 from firstlight.errors import RequestError
-from firstlight.media.brief import brief
 from firstlight.media.digest import check_digest
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _URL_TYPES = ("image_url", "input_image")
-PART_TYPES: Final = (*_TEXT_TYPES, *_URL_TYPES, "image")
+PART_TYPES: Final = (*_TEXT_TYPES, *_URL_TYPES, "image", *video_parts.TYPES)
 # transformers' names for what an image part may bring
 _IMAGE_FIELDS = ("image", "path", "url")
-_URL_SCHEMES = ("data:", "http:", "https:", "file:")
 
 Message = dict[str, Any]
 
@@ -40,13 +41,17 @@ class ImageSource:
     content_hash: str | None = None
 
 
-def collect_images(
-    messages: Sequence[Mapping[str, Any]],
-) -> tuple[list[Message], list[ImageSource]]:
-    """Messages in one form, and the pictures in the order in which they stand in them.
+MediaSource = ImageSource | VideoSource
 
-    In that form ``content`` is always a list of ``{"type": "text", "text": str}`` and ``{"type":
-    "image"}`` parts; other fields of a message are kept. Nothing is read or fetched.
+
+def collect_media(
+    messages: Sequence[Mapping[str, Any]],
+) -> tuple[list[Message], list[MediaSource]]:
+    """Messages in one form, and the pictures and videos in the order in which they stand in them.
+
+    In that form ``content`` is always a list of ``{"type": "text", "text": str}``, ``{"type":
+    "image"}`` and ``{"type": "video"}`` parts; other fields of a message are kept. Nothing is read
+    or fetched.
 
     Raises:
         RequestError: with the message, the part, the field, its value and what is accepted.
@@ -55,25 +60,25 @@ def collect_images(
         raise RequestError(f"messages must be a list of messages, not a {type(messages).__name__}")
     if not messages:
         raise RequestError("messages is empty; it must hold at least one message")
-    images: list[ImageSource] = []
-    return [_message(m, f"messages[{i}]", images) for i, m in enumerate(messages)], images
+    media: list[MediaSource] = []
+    return [_message(m, f"messages[{i}]", media) for i, m in enumerate(messages)], media
 
 
-def _message(message: object, where: str, images: list[ImageSource]) -> Message:
+def _message(message: object, where: str, media: list[MediaSource]) -> Message:
     if not isinstance(message, Mapping):
         raise RequestError(
             f"{where} is a {type(message).__name__}; it must be a mapping with 'role' and 'content'"
         )
     role = message.get("role")
     if role not in ROLES:
-        raise _wrong(f"{where}.role", role, ", ".join(ROLES))
+        raise wrong(f"{where}.role", role, ", ".join(ROLES))
     content = message.get("content")
     if content is None and role == "assistant" and message.get("tool_calls"):
         content = ""
     for name, value in message.items():
         if name != "content":
             _check_texts(value, f"{where}.{name}")
-    return {**message, "content": _parts(content, f"{where}.content", images)}
+    return {**message, "content": _parts(content, f"{where}.content", media)}
 
 
 def _check_texts(value: object, where: str) -> None:
@@ -89,29 +94,32 @@ def _check_texts(value: object, where: str) -> None:
             _check_texts(item, f"{where}[{i}]")
 
 
-def _parts(content: object, where: str, images: list[ImageSource]) -> list[Message]:
+def _parts(content: object, where: str, media: list[MediaSource]) -> list[Message]:
     if isinstance(content, str):
         return [{"type": "text", "text": check_text(content, where)}]
     if not isinstance(content, Sequence) or isinstance(content, bytes) or not content:
-        raise _wrong(where, content, "a string, or a list of at least one part")
-    return [_part(part, f"{where}[{i}]", images) for i, part in enumerate(content)]
+        raise wrong(where, content, "a string, or a list of at least one part")
+    return [_part(part, f"{where}[{i}]", media) for i, part in enumerate(content)]
 
 
-def _part(part: object, where: str, images: list[ImageSource]) -> Message:
+def _part(part: object, where: str, media: list[MediaSource]) -> Message:
     if not isinstance(part, Mapping):
-        raise _wrong(where, part, "a mapping with 'type'")
+        raise wrong(where, part, "a mapping with 'type'")
     kind = part.get("type")
     if kind in _TEXT_TYPES:
         text = part.get("text")
         if not isinstance(text, str):
-            raise _wrong(f"{where}.text", text, "a string")
+            raise wrong(f"{where}.text", text, "a string")
         return {"type": "text", "text": check_text(text, f"{where}.text")}
     if kind in _URL_TYPES:
-        images.append(_from_url(part, where))
+        media.append(_from_url(part, where))
     elif kind == "image":
-        images.append(_from_image(part, where))
+        media.append(_from_image(part, where))
+    elif kind in video_parts.TYPES:
+        media.append(video_source(part, where))
+        return {"type": "video"}
     else:
-        raise _wrong(f"{where}.type", kind, ", ".join(PART_TYPES))
+        raise wrong(f"{where}.type", kind, ", ".join(PART_TYPES))
     return {"type": "image"}
 
 
@@ -124,9 +132,9 @@ def _from_url(part: Mapping[str, Any], where: str) -> ImageSource:
     if isinstance(value, Mapping):
         digest = value.get("content_hash", digest)
         url, detail, where = value.get("url"), value.get("detail", detail), f"{where}.url"
-    if not isinstance(url, str) or not url.lstrip().lower().startswith(_URL_SCHEMES):
+    if not isinstance(url, str) or not url.lstrip().lower().startswith(URL_SCHEMES):
         # A path here would let whoever writes a URL name files of this machine.
-        raise _wrong(where, url, "a URL (for a file, use {'type': 'image', 'image': path})")
+        raise wrong(where, url, "a URL (for a file, use {'type': 'image', 'image': path})")
     return ImageSource(url, _detail(detail, where), where, _digest(digest, where))
 
 
@@ -146,7 +154,7 @@ def _detail(detail: object, where: str) -> str:
     if detail is None:
         return "auto"
     if detail not in DETAILS:
-        raise _wrong(f"the detail of {where}", detail, ", ".join(DETAILS))
+        raise wrong(f"the detail of {where}", detail, ", ".join(DETAILS))
     return str(detail)
 
 
@@ -157,13 +165,4 @@ def _digest(value: object, where: str) -> str | None:
         return check_digest(value)
     except ValueError as error:
         accepted = "'sha256:' and 64 lower-case hex digits"
-        raise _wrong(f"the content_hash of {where}", value, accepted) from error
-
-
-def _wrong(where: str, value: object, accepted: str) -> RequestError:
-    shown = "missing" if value is None else _shown(value)
-    return RequestError(f"{where} is {shown}; accepted: {accepted}")
-
-
-def _shown(value: object) -> str:
-    return brief(value) if isinstance(value, str | bytes) else brief(repr(value)).strip("\"'")
+        raise wrong(f"the content_hash of {where}", value, accepted) from error

@@ -7,9 +7,11 @@ from collections.abc import Sequence as Seq
 
 from firstlight.config import EngineConfig
 from firstlight.core.timing import PictureTiming
-from firstlight.engine.messages import ImageSource
+from firstlight.engine.messages import ImageSource, MediaSource
+from firstlight.engine.video_parts import VideoSource
 from firstlight.errors import ConfigError
 from firstlight.media import FetchPolicy, ImageLimits, ImagePipeline, MediaItem, Prepared
+from firstlight.media.artifact import VIDEO
 from firstlight.media.colour import Colour, parse_colour
 from firstlight.models.loading import LoadedModel
 
@@ -84,6 +86,7 @@ def open_pipeline(
         fetch_policy(config, any_path=any_path),
         limits=ImageLimits(max_pixels=config.max_image_pixels),
         background=background_colour(config),
+        videos=model.video_processor,
         cache_bytes=config.artifact_cache_bytes,
         fetchers=config.media_fetchers,
         workers=config.media_threads,
@@ -92,22 +95,25 @@ def open_pipeline(
 
 
 def media_item(
-    source: ImageSource, kwargs: Mapping[str, object] | None, place: str = ""
+    source: MediaSource, kwargs: Mapping[str, object] | None, place: str = ""
 ) -> MediaItem:
-    """A picture as the pipeline takes it.
+    """A picture or video as the pipeline takes it.
 
     Args:
-        kwargs: the request's ``mm_processor_kwargs``.
+        kwargs: the request's ``mm_processor_kwargs``, which are about its pictures.
         place: of its request among others, to stand before its own in messages.
     """
+    where = f"{place}{source.where}"
+    if isinstance(source, VideoSource):
+        return MediaItem(source.video, source.options, where=where, modality=VIDEO)
     options = {"detail": source.detail, "mm_processor_kwargs": kwargs}
-    return MediaItem(source.image, options, source.content_hash, f"{place}{source.where}")
+    return MediaItem(source.image, options, source.content_hash, where)
 
 
 def picture_timings(
-    sources: Seq[ImageSource], prepared: Seq[Prepared], rows: Seq[int]
+    sources: Seq[MediaSource], prepared: Seq[Prepared], rows: Seq[int]
 ) -> list[PictureTiming]:
-    """What is known of each picture before anything is encoded.
+    """What is known of each picture and video before anything is encoded.
 
     Args:
         rows: rows of the decoder that each fills.
@@ -117,7 +123,7 @@ def picture_timings(
             width=found.artifact.size[0],
             height=found.artifact.size[1],
             rows=n,
-            detail=source.detail,
+            detail=source.detail if isinstance(source, ImageSource) else "auto",
             options=found.options,
             artifact=found.outcome,
             read_s=found.read_s,

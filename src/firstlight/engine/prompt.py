@@ -9,7 +9,7 @@ from firstlight.core.text import check_text
 from firstlight.engine.chat_template import ChatTemplate
 from firstlight.engine.control import ControlTokens
 from firstlight.engine.expansion import NAMES, MediaLayout, Prompt, expand, placeholders
-from firstlight.engine.messages import ImageSource, Message, collect_images
+from firstlight.engine.messages import ImageSource, Message, collect_media
 from firstlight.errors import MediaError, RequestError
 from firstlight.media.artifact import VIDEO, Artifact
 
@@ -18,7 +18,7 @@ __all__ = [
     "MediaLayout",
     "Prompt",
     "PromptBuilder",
-    "collect_images",
+    "collect_media",
     "compose",
     "compose_text",
 ]
@@ -49,7 +49,7 @@ class PromptBuilder:
         ``apply_chat_template``.
 
         Args:
-            messages: from ``collect_images``.
+            messages: from ``collect_media``.
             artifacts: one per picture or video of the messages, in order.
 
         Raises:

@@ -8,24 +8,26 @@ from dataclasses import dataclass, field
 
 from firstlight.core.timing import Outcome
 from firstlight.errors import ArtifactError, MediaError
-from firstlight.media.artifact import Artifact
+from firstlight.media.artifact import IMAGE, Artifact
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MediaItem:
-    """One picture as a request names it.
+    """One picture or video as a request names it.
 
     Attributes:
-        source: path, bytes, PIL image, data URL or address.
+        source: path, bytes, PIL image, data URL or address; for a video also a tuple of them.
         options: what its part says beside its source, e.g. ``{"detail": "low"}``.
         content_hash: the digest that the caller says the content has.
         where: its place in the request, for messages.
+        modality: ``IMAGE`` or ``VIDEO``.
     """
 
     source: object
     options: Mapping[str, object] = field(default_factory=dict)
     content_hash: str | None = None
     where: str = "the picture"
+    modality: str = IMAGE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,7 @@
 """A video as frames: which of them a model is shown, in what order, and when each was taken.
 
 A video comes as a list of pictures, which is shown as it is, or as a file, which is sampled. How
-many frames are taken and how large they become is a family's rule (:class:`VideoRules`); here they
-are decoded by it.
+many frames are taken and how large they become is a family's rule, :class:`VideoRules`.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from typing import Final, Protocol
 from PIL import Image
 
 from firstlight.errors import ConfigError, MediaError
-from firstlight.media.decode import ImageLimits, decode_image
-from firstlight.media.digest import digest_of
+from firstlight.media.decode import ImageLimits
 
 UNKNOWN_FPS: Final = 24.0
 """Frames a second of a video that does not say it; what transformers assumes."""
 
 _FRAMES_DOMAIN: Final = b"firstlight-frames-1"
-_FRAME: Final = "a frame"
 
 
 class VideoRules(Protocol):
@@ -36,6 +33,11 @@ class VideoRules(Protocol):
     @property
     def max_frames(self) -> int:
         """Frames that are taken at most."""
+        ...
+
+    @property
+    def resample(self) -> int:
+        """Pillow's number of the filter by which frames are resized."""
         ...
 
     @property
@@ -116,7 +118,8 @@ class DecodedVideo:
     """The taken frames of a video.
 
     Attributes:
-        frames: upright RGB images of one size, at least one.
+        frames: upright RGB images of the size that the rules ask for, at least one.
+        size: width and height of every frame of the source, in pixels.
         indices: the place of each in the source, ascending.
         total: frames of the source.
         fps: frames a second of the source.
@@ -124,15 +127,11 @@ class DecodedVideo:
     """
 
     frames: tuple[Image.Image, ...]
+    size: tuple[int, int]
     indices: tuple[int, ...]
     total: int
     fps: float
     digest: str
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of every frame in pixels."""
-        return self.frames[0].size
 
     @property
     def sampled_fps(self) -> float:
@@ -153,50 +152,3 @@ def frames_digest(digests: Sequence[str]) -> str:
     for digest in digests:
         hashed.update(digest.encode() + b"\n")
     return "sha256:" + hashed.hexdigest()
-
-
-def decode_frames(
-    frames: Sequence[bytes | Image.Image],
-    rules: VideoRules,
-    options: VideoOptions = VideoOptions(),
-    limits: VideoLimits = VideoLimits(),
-    digest: str = "",
-) -> DecodedVideo:
-    """Decode a list of frames: all of them, up to the rules' limit, or evenly spread ones.
-
-    Args:
-        frames: files' bytes or images; images are not changed.
-        digest: of the list, where it is known already.
-
-    Raises:
-        MediaError: no frames or too many, a broken frame with its number, or frames of unlike size.
-    """
-    total = len(frames)
-    limits.check_frames(total)
-    fps = UNKNOWN_FPS if options.fps is None else options.fps
-    wanted = options.num_frames
-    if wanted is None and total > rules.max_frames:
-        wanted = rules.max_frames
-    indices = range(total) if wanted is None else rules.sample(total, fps, None, wanted)
-    digest = digest or frames_digest([digest_of(frame) for frame in frames])
-    decoded = [_frame(frames[i], i, limits.image) for i in indices]
-    check_sizes([frame.size for frame in decoded], indices)
-    return DecodedVideo(tuple(decoded), tuple(indices), total, fps, digest)
-
-
-def check_sizes(sizes: Sequence[tuple[int, int]], indices: Sequence[int]) -> None:
-    """Raise MediaError unless all frames are of one size; the first other one is named."""
-    for (width, height), index in zip(sizes, indices, strict=True):
-        if (width, height) != sizes[0]:
-            raise MediaError(
-                f"the video's frames must be of one size: frame {indices[0]} is {sizes[0][0]} x "
-                f"{sizes[0][1]}, frame {index} is {width} x {height}"
-            )
-
-
-def _frame(data: bytes | Image.Image, index: int, limits: ImageLimits) -> Image.Image:
-    try:
-        # The frame's own digest is not needed: the list has one.
-        return decode_image(data, limits, _FRAME).pixels
-    except MediaError as error:
-        raise MediaError(f"frame {index}: {error}") from error

@@ -20,7 +20,7 @@ from PIL import Image
 from firstlight.errors import MediaError
 from firstlight.media.artifact import VIDEO, Artifact
 from firstlight.media.identity import fingerprint_of
-from firstlight.media.video import DecodedVideo, VideoLimits, VideoRules
+from firstlight.media.video import DecodedVideo, VideoRules
 
 
 class VideoProcessor:
@@ -29,15 +29,11 @@ class VideoProcessor:
     Args:
         processor: the model's image processor of transformers, with the PIL backend.
         rules: of the model's video processor.
-        limits: what a video may be.
     """
 
-    def __init__(
-        self, processor: Any, rules: VideoRules, limits: VideoLimits | None = None
-    ) -> None:
+    def __init__(self, processor: Any, rules: VideoRules) -> None:
         self._processor = processor
         self.rules = rules
-        self.limits = limits or VideoLimits()
 
     @property
     def name(self) -> str:
@@ -55,23 +51,17 @@ class VideoProcessor:
             key: what the artifact is to be known by.
 
         Raises:
-            MediaError: the frames are too much together, or the processor refuses them.
+            MediaError: the processor refuses the frames.
         """
         group = self.rules.temporal_patch_size
-        width, height = video.size
-        n = len(video.frames)
         try:
-            # A group that is not full repeats the last frame.
-            new_height, new_width = self.rules.frame_size(max(n, group), height, width)
-            self.limits.check_pixels(n + -n % group, new_height, new_width)
-            patches, (h, w) = self._patches(video.frames, new_height, new_width)
-        except MediaError:
-            raise
+            patches, (h, w) = self._patches(video.frames)
         except Exception as error:  # processors check sizes with whatever exception they like
             reason = " ".join(str(error).split()) or type(error).__name__
+            width, height = video.size
             raise MediaError(
-                f"{self.name} does not accept the video of {n} frames of {width} x {height} "
-                f"pixels: {reason}"
+                f"{self.name} does not accept the video of {len(video.frames)} frames of {width} x "
+                f"{height} pixels: {reason}"
             ) from error
         stacked = _stacked(patches, group)
         tensors = {
@@ -97,25 +87,19 @@ class VideoProcessor:
             return f"unique:{uuid4()}"
 
     def _patches(
-        self, frames: tuple[Image.Image, ...], height: int, width: int
+        self, frames: tuple[Image.Image, ...]
     ) -> tuple[NDArray[np.float32], tuple[int, int]]:
         """Patches of each frame ``[n, h * w, C, patch * patch]`` in the tower's order, (h, w)."""
-        options: dict[str, Any] = dict(self.rules.processor_options)
-        resample = Image.Resampling(options.pop("resample", Image.Resampling.BICUBIC))
         made = self._processor(
-            images=[_resized(frame, (width, height), resample) for frame in frames],
+            images=list(frames),
             do_resize=False,
             temporal_patch_size=1,
             return_tensors="np",
-            **options,
+            **self.rules.processor_options,
         )
         _, h, w = made["image_grid_thw"][0].tolist()
         values = np.asarray(made["pixel_values"], dtype=np.float32)
         return values.reshape(len(frames), h * w, 3, -1), (h, w)
-
-
-def _resized(frame: Image.Image, size: tuple[int, int], resample: Image.Resampling) -> Image.Image:
-    return frame if frame.size == size else frame.resize(size, resample)
 
 
 def _stacked(patches: NDArray[np.float32], group: int) -> NDArray[np.float32]:

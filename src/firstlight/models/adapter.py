@@ -240,10 +240,13 @@ class Adapter:
 
     @property
     def video_placeholder(self) -> str:
-        """What the chat template writes for one video; empty for a model that takes none."""
+        """What the chat template writes for one video; empty for a model that takes none.
+
+        A tokenizer that lacks the token makes it one that takes none.
+        """
         if self.video_token_id is None:
             return ""
-        return str(self.tokenizer.convert_ids_to_tokens(self.video_token_id))
+        return str(self.tokenizer.convert_ids_to_tokens(self.video_token_id) or "")
 
     def video_text(self, artifact: Artifact) -> str:
         """What takes one video's placeholder's place before the prompt is tokenised.

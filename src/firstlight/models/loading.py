@@ -109,11 +109,7 @@ def load_model(
     return LoadedModel(
         adapter=adapter,
         tokenizer=tokenizer,
-        image_processor=None
-        if processor is None
-        else ImageProcessor(
-            processor, adapter.processor_options, adapter.picture_options(processor)
-        ),
+        image_processor=_image_processor(adapter, processor),
         video_processor=load_video_processor(folder, adapter, processor),
         chat_template=_chat_template(folder, tokenizer),
         eos_token_ids=_eos_token_ids(model, tokenizer),
@@ -271,6 +267,12 @@ def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any |
         raise ModelLoadError(
             f"{folder} has no usable image processor: {first_line(error)}"
         ) from error
+
+
+def _image_processor(adapter: Adapter, processor: Any | None) -> ImageProcessor | None:
+    if processor is None:
+        return None
+    return ImageProcessor(processor, adapter.processor_options, adapter.picture_options(processor))
 
 
 def _chat_template(folder: Path, tokenizer: Any) -> str | None:

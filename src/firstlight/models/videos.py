@@ -21,7 +21,7 @@ def load_video_processor(folder: Path, adapter: Adapter, processor: Any) -> Vide
     Raises:
         ModelLoadError: a settings file is damaged, or a setting is of no use.
     """
-    if processor is None or adapter.video_token_id is None:
+    if processor is None or not adapter.video_placeholder:
         return None
     settings = video_settings(folder)
     try:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-_PIXELS = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std", "resample")
+_PIXELS = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
 _EDGES = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
 
 
@@ -29,6 +29,7 @@ class QwenVideoRules:
         cap_pixels_per_frame: bound the pixels as the models' authors do.
         max_video_tokens: what that bound is computed from.
         do_resize: False leaves frames as they are.
+        resample: Pillow's number of the filter, bicubic unless the checkpoint says otherwise.
         pixels: the image processor's settings for the pixels of a frame.
     """
 
@@ -44,6 +45,7 @@ class QwenVideoRules:
     cap_pixels_per_frame: bool = False
     max_video_tokens: int
     do_resize: bool = True
+    resample: int = 3
     pixels: Mapping[str, object] = field(default_factory=dict)
 
     DEFAULTS: ClassVar[Mapping[str, Any]] = {}
@@ -88,6 +90,7 @@ _FIELDS = (
     "cap_pixels_per_frame",
     "max_video_tokens",
     "do_resize",
+    "resample",
 )
 _CLIP = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
