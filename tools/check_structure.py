@@ -38,7 +38,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "sampling": _BASE | {"core"},
     "engine": _BASE
     | {"core", "demo", "media", "memory", "attention", "models", "graphs", "sampling"},
-    "server": _BASE | {"core", "demo", "media", "engine"},
+    "server": _BASE | {"settings", "core", "demo", "media", "engine"},
     "cli": _BASE | {"core", "demo", "media", "models", "graphs", "engine", "server"},
     "testing": _BASE | {"core", "models", "graphs", "engine"},
     "__main__": frozenset({"cli"}),

@@ -1,8 +1,8 @@
 """The engine's configuration: every field checked once, contradictions named, no torch.
 
-This is the only module that reads environment variables, and it reads three: ``FIRSTLIGHT_CACHE``,
-or else ``XDG_CACHE_HOME`` and ``HOME``, for :attr:`EngineConfig.cache_dir`. The command line sets
-``GOMP_SPINCOUNT`` through it.
+This is the only module that reads environment variables, and it reads four: ``FIRSTLIGHT_CACHE``,
+or else ``XDG_CACHE_HOME`` and ``HOME``, for :attr:`EngineConfig.cache_dir`; and
+``FIRSTLIGHT_API_KEY`` for the server. The command line sets ``GOMP_SPINCOUNT`` through it.
 """
 
 from __future__ import annotations
@@ -100,6 +100,17 @@ def cache_dir_from(environ: Mapping[str, str]) -> Path:
     if base and Path(base).is_absolute():
         return Path(base) / "firstlight"
     return Path(environ.get("HOME") or Path.home()) / ".cache" / "firstlight"
+
+
+def api_keys_from(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The keys in ``FIRSTLIGHT_API_KEY``, several with commas between them.
+
+    Args:
+        environ: environment to read; None is the process's own.
+    """
+    environ = os.environ if environ is None else environ
+    keys = (key.strip() for key in environ.get("FIRSTLIGHT_API_KEY", "").split(","))
+    return tuple(key for key in keys if key)
 
 
 def wait_briefly(environ: MutableMapping[str, str] | None = None) -> None:

@@ -14,6 +14,12 @@
     ├── ArtifactError              what prepares pictures broke its contract; no request is to blame
     ├── ClosedError                an engine is asked after it was closed
     ├── BusyError                  two threads use one engine at the same time
+    ├── ServingError               an engine that serves many did not answer this request
+    │   ├── OverloadedError        ... as too much is waiting already
+    │   ├── DeadlineError          ... in the time that a request may take
+    │   ├── DrainingError          ... as it is shutting down
+    │   ├── RequestFailedError     ... as this one request failed on its way
+    │   └── EngineFaultError       ... as the engine itself failed; others were lost with it
     ├── CapacityError              memory for the request is not there now
     ├── SchedulerError             requests exist and none can run: a fault of the engine itself
     ├── IntegrityError             the memory's own books contradict each other
@@ -75,6 +81,49 @@ class ClosedError(FirstlightError):
 
 class BusyError(FirstlightError):
     """An engine is in the middle of a step for another thread; nothing was mixed up."""
+
+
+class ServingError(FirstlightError):
+    """A well-formed request got no answer, or no whole one, and may be sent again.
+
+    Attributes:
+        retry_after: seconds after which another try makes sense; None if that is not known.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class OverloadedError(ServingError):
+    """As many requests wait as may, or their bytes fill what they may."""
+
+
+class DeadlineError(ServingError):
+    """A request took longer than it may; it was taken out."""
+
+
+class DrainingError(ServingError):
+    """The engine is shutting down: it takes no new requests, or ran out of time for this one."""
+
+
+class RequestFailedError(ServingError):
+    """One request failed inside the engine; the others went on."""
+
+
+class EngineFaultError(ServingError):
+    """The engine failed, and every request in flight with it.
+
+    Attributes:
+        fault_id: what the log calls it by.
+    """
+
+    def __init__(self, fault_id: str, *, retry_after: float | None = None) -> None:
+        super().__init__(
+            f"the engine failed and what was in flight is lost (fault {fault_id})",
+            retry_after=retry_after,
+        )
+        self.fault_id = fault_id
 
 
 class CapacityError(FirstlightError):

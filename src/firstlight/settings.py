@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,22 @@ def parse_list(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",")) if value.strip() else ()
     return tuple(value) if isinstance(value, list) else value
+
+
+def check_fields(instance: Any) -> None:
+    """Normalise and check every field of a frozen dataclass whose fields are settings.
+
+    Raises:
+        ConfigError: naming the field, its value and what is accepted.
+    """
+    for entry in fields(instance):
+        given = getattr(instance, entry.name)
+        parse = entry.metadata["parse"]
+        value = given if parse is None else parse(given)
+        object.__setattr__(instance, entry.name, value)
+        if not entry.metadata["check"](value):
+            accepted = entry.metadata["accepted"]
+            raise ConfigError(f"{entry.name} = {given!r}; accepted: {accepted}")
 
 
 def refuse_pair(first: str, a: object, second: str, b: object, why: str) -> None:

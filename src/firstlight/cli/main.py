@@ -14,6 +14,7 @@ from firstlight.cli.inspect import inspect
 from firstlight.cli.plan_buckets import plan_buckets
 from firstlight.cli.run import run
 from firstlight.cli.sentence import sentence
+from firstlight.cli.serve import serve
 from firstlight.cli.session import OpenModel, Session, open_llm
 from firstlight.cli.verify import verify
 from firstlight.config import wait_briefly
@@ -44,7 +45,7 @@ def build_app() -> typer.Typer:
     """The command tree."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_start)
-    for command in (run, chat, inspect, verify, plan_buckets):
+    for command in (serve, run, chat, inspect, verify, plan_buckets):
         app.command()(command)
     return app
 

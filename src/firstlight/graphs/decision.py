@@ -93,15 +93,39 @@ class Decider:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Rows of all batches of a phase: ``live`` ones, and those that padding added to them."""
+
+    live: int
+    padding: int
+
+
 class DecisionCounter:
     """How often batches ran as they did, by phase and reason; all combinations start at zero."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[Phase, Reason]] = Counter()
+        self._replays: Counter[tuple[Phase, int]] = Counter()
+        self._live: Counter[Phase] = Counter()
+        self._padding: Counter[Phase] = Counter()
 
     def add(self, decision: Decision) -> None:
         """Count one batch."""
-        self._counts[decision.phase, decision.reason] += 1
+        phase = decision.phase
+        self._counts[phase, decision.reason] += 1
+        if decision.bucket is not None:
+            self._replays[phase, decision.bucket] += 1
+        self._live[phase] += decision.tokens
+        self._padding[phase] += decision.padded - decision.tokens
+
+    def replays(self) -> dict[tuple[Phase, int], int]:
+        """Batches that ran from the graph of each bucket; a bucket that never did is not there."""
+        return dict(self._replays)
+
+    def rows(self) -> dict[Phase, RowCounts]:
+        """The rows of each phase."""
+        return {phase: RowCounts(self._live[phase], self._padding[phase]) for phase in Phase}
 
     def counts(self) -> dict[tuple[Phase, Reason], int]:
         """A copy of all counts."""

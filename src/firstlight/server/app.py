@@ -1,0 +1,98 @@
+"""The application: endpoints, the layers around them, and the engine's start and end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from firstlight import __version__
+from firstlight.errors import FirstlightError
+from firstlight.server.failures import ApiError, Failure, failure_of
+from firstlight.server.gate import BodyLimit, KeyCheck, RequestLog
+from firstlight.server.keys import KeyRing
+from firstlight.server.parsing import failure_of_validation
+from firstlight.server.routes.facts import facts_routes
+from firstlight.server.routes.generate import generate_routes
+from firstlight.server.service import Service
+
+
+def build_app(service: Service, keys: KeyRing) -> ASGIApp:
+    """The whole server as an ASGI application; its lifespan starts and ends the engine's thread."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.engine.start()
+        try:
+            yield
+        finally:
+            await service.engine.close()
+
+    # Its pages of documentation would load scripts from elsewhere.
+    api = FastAPI(
+        title="firstlight",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    api.include_router(generate_routes(service))
+    api.include_router(facts_routes(service))
+    _handle_errors(api)
+    settings = service.settings
+    app: ASGIApp = BodyLimit(
+        api, service.engine.intake, settings.max_body_bytes, settings.body_seconds
+    )
+    app = KeyCheck(app, keys)
+    if settings.cors_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-request-id", "x-firstlight-timings"],
+            expose_headers=["x-request-id", "server-timing", "retry-after"],
+        )
+    return RequestLog(app)
+
+
+def _handle_errors(api: FastAPI) -> None:
+    @api.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        failure = failure_of_validation(error, lambda: _fields_of(request))
+        return _answer(request, failure)
+
+    @api.exception_handler(FirstlightError)
+    async def refused(request: Request, error: FirstlightError) -> Response:
+        return _answer(request, failure_of(error, request.state.request_id))
+
+    @api.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        if isinstance(error, ApiError):
+            return _answer(request, error.failure)
+        message = f"{error.detail}: {request.method} on this path"
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+        failure = Failure(error.status_code, message, code=code, headers=dict(error.headers or {}))
+        return _answer(request, failure)
+
+
+def _answer(request: Request, failure: Failure) -> Response:
+    request.state.facts.setdefault("error", failure.code or failure.type)
+    return failure.response()
+
+
+def _fields_of(request: Request) -> set[str]:
+    """Names of the fields that the body of this route may have."""
+    field: Any = getattr(request.scope.get("route"), "body_field", None)
+    model = getattr(getattr(field, "field_info", None), "annotation", None)
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return set(model.model_fields)
+    return set()

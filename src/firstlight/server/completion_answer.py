@@ -1,0 +1,109 @@
+"""OpenAI's forms of a text completion, whole and in chunks, for one prompt or several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from firstlight.core.output import Completion, TokenLogprob
+from firstlight.engine.aio import Delta
+from firstlight.server.answers import Answered, new_id
+from firstlight.server.schemas.completion import CompletionRequest
+from firstlight.server.sse import Chunk
+from firstlight.server.timings import timings_of
+from firstlight.server.token_text import TokenText
+from firstlight.server.usage import total_usage, usage_of, usage_so_far
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionAnswer:
+    """The answers to all prompts of a request; choice ``p * n + i`` is answer i to prompt p.
+
+    Attributes:
+        answered: one per prompt.
+        model: the name that stands in it.
+        timed: whether it has ``timings``, the first prompt's.
+    """
+
+    request: CompletionRequest
+    answered: list[Answered]
+    tokens: TokenText
+    model: str
+    timed: bool
+    id: str = field(default_factory=lambda: new_id("cmpl"))
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self) -> dict[str, Any]:
+        """All at once; once all choices are complete."""
+        choices = [c for answered in self.answered for c in answered.whole]
+        answer = self._frame()
+        answer["choices"] = [
+            self._choice(i, c.text, c.logprobs or (), 0) | {"finish_reason": c.finish_reason.value}
+            for i, c in enumerate(choices)
+        ]
+        answer["usage"] = self._usage()
+        return answer | self._timings()
+
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+        """The text of each choice with its end; then the usage, if asked for."""
+        options = self.request.stream_options
+        continuous = options is not None and bool(options.continuous_usage_stats)
+        include = options is not None and bool(options.include_usage)
+        offsets: dict[int, int] = {}
+        for p, answered in enumerate(self.answered):
+            async with aclosing(answered.deltas()) as deltas:
+                async for delta in deltas:
+                    if not (delta.text or delta.logprobs or delta.completion):
+                        continue
+                    index = p * self.request.choices + delta.index
+                    chunk = self._frame() | {"choices": [self._piece(index, delta, offsets)]}
+                    if continuous:
+                        stream, n = answered.stream, sum(answered.tokens)
+                        chunk["usage"] = usage_so_far(stream, n)
+                    elif include:
+                        chunk["usage"] = None
+                    last = all(a.complete for a in self.answered)
+                    yield chunk | self._timings() if last and not include else chunk
+        if include:
+            yield self._frame() | {"choices": [], "usage": self._usage()} | self._timings()
+
+    def _piece(self, index: int, delta: Delta, offsets: dict[int, int]) -> dict[str, Any]:
+        offset = offsets.get(index, 0)
+        choice = self._choice(index, delta.text, delta.logprobs, offset)
+        if choice["logprobs"] is not None:
+            offsets[index] = offset + sum(map(len, choice["logprobs"]["tokens"]))
+        if delta.completion is not None:
+            choice["finish_reason"] = delta.completion.finish_reason.value
+        return choice
+
+    def _choice(
+        self, index: int, text: str, logprobs: tuple[TokenLogprob, ...], offset: int
+    ) -> dict[str, Any]:
+        asked = self.request.logprobs is not None
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": self.tokens.completion(logprobs, offset) if asked else None,
+            "finish_reason": None,
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        return total_usage([usage_of(answered.whole) for answered in self.answered])
+
+    def _frame(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": None,
+        }
+
+    def _timings(self) -> dict[str, Any]:
+        first: Completion | None = self.answered[0].completions[0]
+        if not self.timed or first is None:
+            return {}
+        return {"timings": timings_of(self.answered[0].stream.waits, first)}

@@ -1,0 +1,1 @@
+"""What requests may hold: every field is honoured, or refused by its name."""

@@ -1,0 +1,122 @@
+"""The fields that chat and text completions share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.server.schemas.fields import (
+    Count,
+    Penalty,
+    Positive,
+    Seed,
+    StopIds,
+    Stops,
+    Strict,
+    Unit,
+    ignored,
+    only,
+)
+
+
+class StreamOptions(Strict):
+    """What a stream says beside its text."""
+
+    include_usage: bool | None = Field(None, description="A last chunk with the token counts.")
+    continuous_usage_stats: bool | None = Field(
+        None, description="The token counts so far in every chunk."
+    )
+    include_obfuscation: Annotated[bool | None, only(None, False)] = None
+
+
+class Generation(Strict):
+    """How to generate, for every endpoint that does."""
+
+    model: str | None = Field(
+        None, max_length=1000, description="One of the names in `/v1/models`; null for the model."
+    )
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        None, description="0 is greedy. Default 1."
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = Field(
+        None, description="Keep the k most likely tokens; 0 and -1 keep all."
+    )
+    min_p: Unit | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    min_tokens: Count | None = None
+    stop: str | Stops | None = Field(None, description="Text that ends the answer.")
+    stop_token_ids: StopIds | None = None
+    ignore_eos: bool | None = None
+    seed: Seed | None = Field(None, description="With `n`, answer i gets seed + i.")
+    n: Annotated[int, Field(ge=1, le=128)] | None = Field(None, description="Answers. Default 1.")
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    timings: bool | None = Field(
+        None, description="Put `timings` into the answer; see the header `X-Firstlight-Timings`."
+    )
+
+    user: str | None = ignored("callers are not told apart")
+    logit_bias: Annotated[dict[str, float] | None, only(None, {})] = None
+    include_stop_str_in_output: Annotated[bool | None, only(None, False)] = None
+    skip_special_tokens: Annotated[bool | None, only(None, True)] = None
+    spaces_between_special_tokens: Annotated[bool | None, only(None, True, False)] = None
+    best_of: Annotated[int | None, only(None, 1)] = None
+    use_beam_search: Annotated[bool | None, only(None, False)] = None
+    length_penalty: Annotated[float | None, only(None, 1.0)] = None
+    truncate_prompt_tokens: Annotated[int | None, only(None)] = None
+    priority: Annotated[int | None, only(None, 0)] = None
+    guided_json: Annotated[Any, only(None)] = None
+    guided_regex: Annotated[Any, only(None)] = None
+    guided_choice: Annotated[Any, only(None)] = None
+    guided_grammar: Annotated[Any, only(None)] = None
+    structured_outputs: Annotated[Any, only(None)] = None
+
+    @model_validator(mode="after")
+    def _check_stream_options(self) -> Generation:
+        if self.stream_options is not None and not self.stream:
+            raise PydanticCustomError(
+                "stream_options", "stream_options is accepted only with stream = true"
+            )
+        return self
+
+    @property
+    def choices(self) -> int:
+        """Answers that are asked for."""
+        return self.n or 1
+
+    def sampling(self, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+        """The engine's parameters.
+
+        Raises:
+            RequestError: two of them contradict each other.
+        """
+        given = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": None if self.top_k is None else max(self.top_k, 0),
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "min_tokens": self.min_tokens,
+            "stop": self.stop,
+            "stop_token_ids": self.stop_token_ids,
+            "ignore_eos": self.ignore_eos,
+            "seed": self.seed,
+        }
+        asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **asked)
+
+
+class Limited(Generation):
+    """With ``max_tokens``."""
+
+    max_tokens: Positive | None = Field(
+        None, description="Tokens of the answer at most; where the context ends, it ends too."
+    )

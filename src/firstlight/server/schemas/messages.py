@@ -1,0 +1,104 @@
+"""Chat messages and their parts, in the form of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from firstlight.server.schemas.fields import Strict, ignored, only
+
+
+class TextPart(Strict):
+    """A piece of text."""
+
+    type: Literal["text"]
+    text: str
+    prompt_cache_breakpoint: Any = ignored("every full page of a prompt is cached")
+    cache_control: Any = ignored("every full page of a prompt is cached")
+
+
+class ImageURL(Strict):
+    """Where a picture is, and how finely to look at it."""
+
+    url: str = Field(description="A data URL, or an address that the server may fetch.")
+    detail: str | None = Field(None, description="`auto`, `low`, `high` or `original`.")
+
+
+class ImagePart(Strict):
+    """A picture."""
+
+    type: Literal["image_url"]
+    image_url: ImageURL | str
+    content_hash: str | None = Field(
+        None, description="`sha256:` and 64 hex digits: refused unless the content has this hash."
+    )
+    uuid: str | None = ignored("pictures are told apart by their content")
+    prompt_cache_breakpoint: Any = ignored("every full page of a prompt is cached")
+    cache_control: Any = ignored("every full page of a prompt is cached")
+
+
+Part = Annotated[TextPart | ImagePart, Discriminator("type")]
+Parts = Annotated[list[Part], Field(min_length=1)]
+TextParts = Annotated[list[TextPart], Field(min_length=1)]
+
+
+class SystemMessage(Strict):
+    """Instructions."""
+
+    role: Literal["system", "developer"]
+    content: str | TextParts
+    name: str | None = None
+
+
+class UserMessage(Strict):
+    """What the user says and shows."""
+
+    role: Literal["user"]
+    content: str | Parts
+    name: str | None = None
+
+
+class AssistantMessage(Strict):
+    """An answer of before."""
+
+    role: Literal["assistant"]
+    content: str | TextParts
+    name: str | None = None
+    refusal: Annotated[str | None, only(None)] = None
+    audio: Annotated[Any, only(None)] = None
+    tool_calls: Annotated[list[Any] | None, only(None, [])] = None
+    function_call: Annotated[Any, only(None)] = None
+    reasoning_content: Annotated[str | None, only(None)] = None
+    annotations: Any = ignored("answers carry none")
+
+
+Message = Annotated[
+    Annotated[SystemMessage, Tag("system")]
+    | Annotated[UserMessage, Tag("user")]
+    | Annotated[AssistantMessage, Tag("assistant")],
+    Discriminator(
+        lambda m: _ROLES.get(m.get("role") if isinstance(m, dict) else getattr(m, "role", None)),
+        custom_error_type="role",
+        custom_error_message="a message is an object whose role is system, developer, user or "
+        "assistant",
+    ),
+]
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+Messages = Annotated[list[Message], Field(min_length=1, max_length=10_000)]
+_UNUSED = {"prompt_cache_breakpoint", "cache_control", "uuid", "annotations"}
+
+
+def as_dicts(messages: Messages) -> list[dict[str, Any]]:
+    """The messages as the engine takes them, without what is ignored."""
+    return [_plain(message.model_dump(exclude_none=True)) for message in messages]
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in message.items() if name not in _UNUSED}
+    if isinstance(kept.get("content"), list):
+        kept["content"] = [
+            {name: value for name, value in part.items() if name not in _UNUSED}
+            for part in kept["content"]
+        ]
+    return kept

@@ -1,0 +1,179 @@
+"""Starts a server and ends it: loading, the first lines, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from firstlight.config import EngineConfig, api_keys_from
+from firstlight.engine.aio import AsyncEngine, ServingLimits
+from firstlight.engine.build import Parts, Progress, build, load
+from firstlight.errors import ConfigError
+from firstlight.server.app import build_app
+from firstlight.server.engine_metrics import EngineMetrics
+from firstlight.server.keys import KeyRing, read_keys
+from firstlight.server.logs import configure, log_event
+from firstlight.server.metrics import Metrics
+from firstlight.server.service import ModelFacts, Service
+from firstlight.server.settings import ServerSettings
+from firstlight.server.start_lines import start_lines
+from firstlight.server.token_text import TokenText
+
+_LOG = logging.getLogger("firstlight.server")
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # whoever started the server may read it through a pipe
+
+
+def open_parts(config: EngineConfig, progress: Progress | None = None) -> Parts:
+    """The engine of a server: requests come from others, so no path of this machine is read."""
+    return build(config, load(config), clock=time.perf_counter, progress=progress, any_path=False)
+
+
+def open_service(parts: Parts, settings: ServerSettings) -> Service:
+    """Everything but the application around it."""
+    facts = ModelFacts.of(parts, settings.served_model_name)
+    metrics = Metrics(facts.names[0])
+
+    def on_step(seconds: float) -> None:
+        metrics.observe("step_seconds", seconds)
+        metrics.observe("iteration_tokens_total", parts.scheduler.stats.last_tokens)
+
+    limits = ServingLimits(
+        max_waiting=settings.max_waiting,
+        max_bytes=settings.max_waiting_bytes,
+        threads=settings.admission_threads,
+        ahead=settings.prepared_ahead,
+        deadline_s=settings.request_seconds,
+    )
+    engine = AsyncEngine(parts, limits, clock=time.perf_counter, on_step=on_step)
+    engine_metrics = EngineMetrics(engine, facts.names[0])
+    metrics.add_source(engine_metrics)
+    tokens = TokenText(parts.model.tokenizer)
+    return Service(engine, facts, metrics, engine_metrics, settings, tokens)
+
+
+def key_ring(settings: ServerSettings, environ: Mapping[str, str] | None = None) -> KeyRing:
+    """The keys of the file and of the environment.
+
+    Raises:
+        ConfigError: the file cannot be read or holds none.
+    """
+    path = settings.api_key_file
+    return KeyRing([*(() if path is None else read_keys(path)), *api_keys_from(environ)])
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, whose end lets requests in flight finish, and tells those that cannot."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        on_ready: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(config)
+        self._service = service
+        self._on_ready = on_ready
+        self._events: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Listen; then say where."""
+        self._events = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self.started:
+            log_event(_LOG, "serving", url=self.url, model=self._service.model.names[0])
+            if self._on_ready is not None:
+                self._on_ready(self.url)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self.config.host, self.config.port
+        for server in self.servers:
+            for sock in server.sockets:
+                port = sock.getsockname()[1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal lets requests finish; a second Ctrl-C does not."""
+        if self._events is not None and self._draining is None:
+            self._events.call_soon_threadsafe(self._drain)
+        super().handle_exit(sig, frame)
+
+    def _drain(self) -> None:
+        if self._draining is None:
+            seconds = self._service.settings.drain_seconds
+            engine = self._service.engine
+            log_event(_LOG, "draining", seconds=seconds, requests=engine.intake.requests)
+            self._draining = asyncio.ensure_future(engine.drain(seconds))
+
+
+def serve(
+    config: EngineConfig,
+    settings: ServerSettings,
+    *,
+    progress: Progress | None = None,
+    show: Callable[[str], None] = _print,
+) -> Callable[[], None]:
+    """Load the model and say what was loaded.
+
+    Args:
+        show: prints the lines about the start.
+
+    Returns:
+        What serves until SIGTERM or Ctrl-C.
+
+    Raises:
+        ConfigError, ModelLoadError, ContractError: as the engine's start; also bad keys, and an
+            address that cannot be listened on, before anything is loaded.
+    """
+    keys = key_ring(settings)
+    sock = bind(settings.host, settings.port)
+    configure(settings.log_format)
+    service = open_service(open_parts(config, progress), settings)
+
+    def run() -> None:
+        for line in start_lines(service, keys):
+            show(line)
+        options = uvicorn.Config(
+            build_app(service, keys),
+            host=settings.host,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+        )
+        server = Server(options, service, on_ready=lambda url: show(f"listening  {url}"))
+        server.run(sockets=[sock])
+
+    return run
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that has the address and does not listen yet, so that nobody waits for a model.
+
+    Raises:
+        ConfigError: naming the address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"host = {host!r} and port = {port} cannot be listened on: {reason}"
+        ) from error
+    return sock

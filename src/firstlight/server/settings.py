@@ -1,0 +1,152 @@
+"""The settings of the server; those of the engine are ``EngineConfig``'s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+
+from firstlight.errors import ConfigError
+from firstlight.settings import (
+    about,
+    check_fields,
+    is_above_zero,
+    is_int,
+    is_one_of,
+    is_text,
+    is_tuple_of,
+    or_none,
+    parse_list,
+    parse_path,
+    refuse_pair,
+    setting,
+)
+
+_SECONDS = "a number of seconds above 0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Everything that is fixed when a server starts, beside its engine.
+
+    Raises:
+        ConfigError: naming the field, its value and what is accepted, or both fields of a pair
+            that cannot go together.
+    """
+
+    host: str = setting(
+        "127.0.0.1",
+        "an address or a host name",
+        "Where to listen. By default only programs of this machine can connect.",
+        is_text,
+    )
+    port: int = setting(
+        8000, "an int from 0 to 65535", "Port; 0 takes one that is free.", is_int(0, 65535)
+    )
+    served_model_name: tuple[str, ...] = setting(
+        (),
+        "names, as a list or as text like 'a,b'",
+        "Names by which requests may call the model; the first stands in answers. Empty: the "
+        "model's own name.",
+        is_tuple_of(is_text),
+        parse_list,
+    )
+    api_key_file: Path | None = field(
+        default=None,
+        metadata=about(
+            "a path, or None",
+            "File of API keys, one a line; `#` begins a comment. Keys in `FIRSTLIGHT_API_KEY` "
+            "count as well. Without any key everybody who can connect is served.",
+            or_none(lambda v: isinstance(v, Path)),
+            parse_path,
+        ),
+    )
+    cors_origins: tuple[str, ...] = setting(
+        (),
+        "origins, as a list or as text like 'https://a.example'",
+        "Origins whose pages may call the server from a browser; `*` for all. Empty: none.",
+        is_tuple_of(is_text),
+        parse_list,
+    )
+    max_body_bytes: int = setting(
+        64 << 20, "an int from 1024", "Most bytes of a request's body.", is_int(1024)
+    )
+    max_waiting: int = setting(
+        256,
+        "an int from 0",
+        "Requests that may wait beside those that run (`max_num_seqs`); more are refused with 429.",
+        is_int(0),
+    )
+    max_waiting_bytes: int = setting(
+        512 << 20,
+        "an int from 1024",
+        "Bytes that the bodies of all requests in the house may have; more are refused with 429.",
+        is_int(1024),
+    )
+    admission_threads: int = setting(
+        2,
+        "an int from 1 to 64",
+        "Requests whose prompts and pictures are prepared at the same time.",
+        is_int(1, 64),
+    )
+    prepared_ahead: int = setting(
+        4,
+        "an int from 1",
+        "Requests that may be prepared beside those that run. Whatever waits longer is held as it "
+        "came, so that decoded pictures are bounded by this.",
+        is_int(1),
+    )
+    request_seconds: float = setting(
+        600.0, _SECONDS, "What a request may take from its arrival to its end.", is_above_zero
+    )
+    body_seconds: float = setting(
+        30.0, _SECONDS, "What one wait for more of a request's body may take.", is_above_zero
+    )
+    stall_seconds: float = setting(
+        60.0,
+        _SECONDS,
+        "After so long in one step `/health` says that the engine is stalled.",
+        is_above_zero,
+    )
+    drain_seconds: float = setting(
+        30.0,
+        _SECONDS,
+        "What requests in flight get to finish after SIGTERM or Ctrl-C.",
+        is_above_zero,
+    )
+    log_format: str = setting(
+        "text", "'text' or 'json'", "Form of the log's lines.", is_one_of("text", "json")
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.max_body_bytes > self.max_waiting_bytes:
+            why = "no request of that size could ever be taken"
+            refuse_pair(
+                "max_body_bytes",
+                self.max_body_bytes,
+                "max_waiting_bytes",
+                self.max_waiting_bytes,
+                why,
+            )
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> ServerSettings:
+        """Settings from options as a command line gives them; None means "not given".
+
+        Raises:
+            ConfigError: an unknown name, or a value or pair that is refused.
+        """
+        known = [entry.name for entry in fields(cls)]
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in given.keys() - known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+            raise ConfigError(f"there is no server setting {name!r}{hint}")
+        return cls(**given)  # type: ignore[arg-type]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs of this machine can connect."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")

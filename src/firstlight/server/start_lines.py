@@ -1,0 +1,99 @@
+"""What a server says when it starts: its settings, its memory, its graphs, and warnings."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from firstlight import __version__
+from firstlight.core.reason import Phase
+from firstlight.engine.accounting import describe_bytes
+from firstlight.engine.build import Parts
+from firstlight.server.keys import KeyRing
+from firstlight.server.service import Service
+
+_WIDTH = 100
+_UNITS = ("B", "KiB", "MiB", "GiB")
+
+
+def start_lines(service: Service, keys: KeyRing) -> Iterator[str]:
+    """The lines, in order; no key is in them."""
+    parts = service.parts
+    adapter = parts.model.adapter
+    dtype = str(adapter.dtype).removeprefix("torch.")
+    yield (
+        f"firstlight {__version__}: {parts.model.name} ({adapter.architecture}, {dtype}, "
+        f"{adapter.device}), served as {', '.join(service.model.names)}"
+    )
+    yield from _block("settings", _changed(parts.config) or ["all as by default"])
+    yield from _block("server", _values(service.settings))
+    yield from _block("memory", _memory(parts))
+    for phase in Phase:
+        yield from _block(phase.value, _graphs(parts, phase))
+    if not keys:
+        yield "keys       none: whoever can connect is served"
+        host = service.settings.host
+        if not service.settings.is_local:
+            yield f"WARNING    others can reach {host}, and no key is needed"
+    else:
+        yield f"keys       {len(keys)}"
+
+
+def _block(name: str, items: list[str]) -> Iterator[str]:
+    lines = textwrap.wrap(" · ".join(items), _WIDTH - 11, break_on_hyphens=False)
+    for i, line in enumerate(lines):
+        yield f"{name if i == 0 else '':<11}{line}"
+
+
+def _values(settings: Any) -> list[str]:
+    return [f"{entry.name}={getattr(settings, entry.name)!s}" for entry in fields(settings)]
+
+
+def _changed(config: Any) -> list[str]:
+    """The settings that are not as by default."""
+    return [
+        f"{entry.name}={getattr(config, entry.name)!s}"
+        for entry in fields(config)
+        if getattr(config, entry.name) != entry.default and entry.name != "cache_dir"
+    ]
+
+
+def _memory(parts: Parts) -> list[str]:
+    plan = parts.memory
+    limit = f" (by {plan.limit})" if plan.limit else ""
+    sums = [row for row in describe_bytes(parts.ledger) if row["phase"] is None]
+    return [
+        f"context {plan.max_context}{limit}",
+        f"{plan.n_pages} pages of {plan.page_size} tokens",
+        *(f"{row['kind']} {size(row['bytes'])}" for row in sums if row["bytes"]),
+    ]
+
+
+def _graphs(parts: Parts, phase: Phase) -> list[str]:
+    """Every bucket with what it took; what went wrong comes first."""
+    report = parts.captures[phase]
+    table = parts.runners[phase].buckets
+    if not table.sizes or parts.config.graphs_off:
+        return ["eager"]
+    wrong = [
+        f"{n}: {table.state(n).value.upper()}"
+        for n in table.sizes
+        if table.state(n).value in ("failed", "quarantined")
+    ]
+    each = [
+        f"{bucket.bucket}: {bucket.seconds:.2f} s" + (f" {size(n)}" if (n := bucket.bytes) else "")
+        for bucket in sorted(report.buckets, key=lambda b: b.bucket)
+    ]
+    total = f"{len(each)} graphs in {report.seconds:.2f} s, {size(report.bytes)}"
+    return [total, *wrong, *each]
+
+
+def size(n_bytes: float) -> str:
+    """Bytes for people."""
+    for unit in _UNITS:
+        if n_bytes < 1024 or unit == _UNITS[-1]:
+            break
+        n_bytes /= 1024
+    return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
