@@ -21,6 +21,7 @@ WINDOWS = {QWEN: None, WINDOWED: WINDOW, GEMMA: 8}
 """M-RoPE and DeepStack; sliding and full layers; both and pictures whose rows see each other."""
 PAGES = (1, 16, 128)
 CHUNKS = (16, 17, 64, 1000)
+SEQS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,13 @@ FEW = {
 seconds."""
 
 
-def tight(cell: Cell, window: int | None, context: int) -> dict[str, Any]:
-    """Room for the longest request and little more, on every side and for pictures."""
+def pools(cell: Cell, window: int | None, context: int) -> dict[str, Any]:
+    """Tight: room for the longest request and little more, on every side and for pictures.
+
+    Roomy: every page of every request may stay cached, on the windowed side too.
+    """
+    if not cell.tight:
+        return {} if window is None else {"sliding_pages": 1 + SEQS * -(-context // cell.page)}
     settings = {
         "kv_pages": 1 + -(-context // cell.page) + 1,
         "encoder_cache_bytes": 20_000,
@@ -86,20 +92,19 @@ def tight(cell: Cell, window: int | None, context: int) -> dict[str, Any]:
 def engine_of(name: str, catalogue: Catalogue, cell: Cell, scale: Scale) -> LLM:
     """A captured engine for the cell's settings; its buckets are below and above its batches."""
     context = scale.longest + scale.answer + 32
-    settings = tight(cell, WINDOWS[name], context) if cell.tight else {}
     buckets = (cell.chunk,) if cell.chunk < 100 else (64, 256)
     return tiny_llm(
         catalogue.path,
         page_size=cell.page,
         max_batch_tokens=cell.chunk,
         max_context=context,
-        max_num_seqs=8,
+        max_num_seqs=SEQS,
         prefix_cache=cell.cache,
         prefill_buckets=buckets,
         decode_buckets=(1, 4, 8),
         proof="off",  # other tests prove; here all 40 answers are compared
         debug=True,
-        **settings,
+        **pools(cell, WINDOWS[name], context),
     )
 
 
