@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tools.docs.markdown import table
 from tools.docs.pages import broken_links, parts_used, regenerate
-from tools.docs.parts import PARTS, commands, sampling, settings
+from tools.docs.parts import PARTS, commands, media_settings, sampling, settings
 
 PAGE = "before\n<!-- generated: x -->\nold\n<!-- end generated -->\nafter\n"
 
@@ -61,10 +61,12 @@ def test_commands_lists_every_option_of_run() -> None:
     text = commands()
     assert "### firstlight run" in text
     assert "| `--max-tokens`, `-n` | int | Tokens to generate at most. |" in text
-    assert "| `--image`, `-i` | FILE | A picture; may be repeated. |" in text
+    assert "| `--image`, `-i` | FILE | A picture, or the address of one; may be repeated. |" in text
 
 
 def test_settings_and_sampling_list_every_field() -> None:
+    assert "| `media_redirects` | `3` | an int from 0 to 5 |" in media_settings()
+    assert "media_redirects" not in settings()
     assert "| `page_size` | `16` | a power of two from 1 to 1024 |" in settings()
     assert "| `frequency_penalty` | `0.0` | subtracted once" in sampling()
 
