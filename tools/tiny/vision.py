@@ -205,7 +205,11 @@ def _llava_onevision() -> Family:
             "image_grid_pinpoints": _PINPOINTS,
         }
         | MEAN_STD,
-        processor_extras={"num_image_tokens": 16, "vision_feature_select_strategy": "full"},
+        processor_extras={
+            "num_image_tokens": 16,
+            "vision_feature_select_strategy": "full",
+            "vision_aspect_ratio": "anyres_max_2",
+        },
     )
 
 
