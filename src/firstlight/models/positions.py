@@ -55,7 +55,9 @@ def mrope_positions(n_tokens: int, blocks: Sequence[GridBlock]) -> Positions:
 
     Text counts on equally on all three rows. A block of ``t * h * w`` media rows spreads its grid
     over the rows from the position reached, and text goes on ``max(h, w)`` later, wherever the
-    temporal positions have come to. The first generated token lies behind all of them.
+    temporal positions have come to. So does the first generated token: a later turn's prompt, in
+    which the answer is text, gives it the same position. (``rope_deltas`` of transformers lie
+    behind all temporal positions; its ``generate`` counts on from the last token, as here.)
 
     Args:
         blocks: in prompt order; grids after spatial merging.
@@ -80,5 +82,6 @@ def mrope_positions(n_tokens: int, blocks: Sequence[GridBlock]) -> Positions:
         out[:, start:end] = grid + reached
         reached += max(h, w)
         cursor = end
-    out[:, cursor:] = np.arange(reached, reached + n_tokens - cursor)
-    return Positions(out, int(out.max()) + 1 if n_tokens else 0)
+    following = reached + n_tokens - cursor
+    out[:, cursor:] = np.arange(reached, following)
+    return Positions(out, following)
