@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
@@ -80,7 +81,7 @@ def decode_file(
 
 def _pyav() -> ModuleType:
     try:
-        import av
+        av = import_module("av")
     except ImportError as error:
         raise MediaError(
             "reading a video file needs PyAV, which is not installed: "
