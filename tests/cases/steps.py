@@ -42,7 +42,8 @@ def letters(n: int, seed: int = 0) -> str:
 
 def eager_llm(path: Path, **settings: Any) -> LLM:
     """The reference: no graph, no cache, and steps long enough for every prompt of the cases."""
-    return tiny_llm(path, eager=True, fuse=False, encoder_cache_bytes=0, **settings)
+    nothing: dict[str, Any] = {"encoder_cache_bytes": 0, "artifact_cache_bytes": 0}
+    return tiny_llm(path, eager=True, fuse=False, **{**nothing, **settings})
 
 
 class Pair:

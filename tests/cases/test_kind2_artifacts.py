@@ -52,7 +52,7 @@ def test_one_file_prepared_in_other_ways_is_never_answered_from_the_first(
     """H15: each way in turn, twice, in one engine with all caches; each like a cold engine's."""
     path, data = tiny_checkpoint("qwen3_vl"), clear(side)
     with (
-        eager_llm(path, artifact_cache_bytes=0) as cold,
+        eager_llm(path) as cold,
         tiny_llm(path, prefix_cache=True) as warm,
     ):
         expected = {way: show(cold, data, way) for way in WAYS}

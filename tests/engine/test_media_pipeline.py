@@ -296,6 +296,14 @@ def test_a_text_model_takes_no_options_of_a_processor(tiny_checkpoint: TinyCheck
     own.close()
 
 
+def test_options_that_a_video_would_not_follow_are_refused(llm: LLM) -> None:
+    part = {"type": "video", "video": [SHOWN] * 4, "fps": 2}
+    with pytest.raises(MediaError, match=r"content\[0\]\.video is a video; fps and num_frames"):
+        llm.chat(
+            [{"role": "user", "content": [part]}], PARAMS, mm_processor_kwargs={"max_pixels": 4096}
+        )
+
+
 # -- what may be read --------------------------------------------------------------------------
 
 
@@ -330,6 +338,26 @@ def test_a_picture_of_an_allowed_host_is_fetched_and_answered(
     assert server.hits == 1
     assert fetched.token_ids == given.token_ids
     assert fetched.timings.pictures[0].read_s > 0
+
+
+def test_a_picture_that_cannot_be_fetched_is_told_by_its_host_alone(
+    tiny_checkpoint: TinyCheckpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with listening(sends(b"", status=404)) as server:
+        settings: dict[str, Any] = {
+            "allow_any_media_host": True,
+            "trusted_media_networks": "127.0.0.0/8",
+            "media_ports": "any",
+        }
+        with tiny_llm(tiny_checkpoint("qwen3_vl"), eager=True, **settings) as own:
+            with pytest.raises(MediaError, match="was answered with 404") as caught:
+                own.chat(web(server.url("/private/a.png?token=secret")), PARAMS)
+            given = own.chat(user(SHOWN), PARAMS)
+    assert given.error is None
+    for text in (str(caught.value), caplog.text):
+        assert "secret" not in text
+        assert "private" not in text
 
 
 def test_paths_must_lie_in_the_allowed_folder_where_there_is_one(

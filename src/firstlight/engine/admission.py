@@ -185,17 +185,21 @@ class Admission:
     def _draft(self, draft: Draft) -> Draft:
         """The draft, if this model can be asked for it."""
         processor, name = self._model.image_processor, self._model.name
+        videos = [source for source in draft.sources if isinstance(source, VideoSource)]
         if processor is None and draft.sources:
             first = draft.sources[0]
             what = "video" if isinstance(first, VideoSource) else "picture"
             raise MediaError(f"{first.where} is a {what}, but {name} takes text only")
-        if self._model.video_processor is None:
-            for source in draft.sources:
-                if isinstance(source, VideoSource):
-                    raise MediaError(f"{source.where} is a video, but {name} takes no videos")
+        if videos and self._model.video_processor is None:
+            raise MediaError(f"{videos[0].where} is a video, but {name} takes no videos")
         if draft.kwargs is not None:
             if processor is None:
                 raise MediaError(f"mm_processor_kwargs is given, but {name} takes text only")
+            if videos:
+                raise MediaError(
+                    f"mm_processor_kwargs is about pictures, but {videos[0].where} is a video; "
+                    "fps and num_frames stand in its own part"
+                )
             processor.choices.resolve("auto", draft.kwargs)
         return draft
 
