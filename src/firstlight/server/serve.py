@@ -154,7 +154,11 @@ def serve(
             lifespan="on",
         )
         server = Server(options, service, on_ready=lambda url: show(f"listening  {url}"))
-        server.run(sockets=[sock])
+        try:
+            server.run(sockets=[sock])
+        finally:
+            if service.parts.pipeline is not None:
+                service.parts.pipeline.close()
 
     return run
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from firstlight.engine.aio import AsyncEngine
 from firstlight.engine.build import Parts
 from firstlight.server.engine_metrics import EngineMetrics
-from firstlight.server.failures import ApiError, Failure
+from firstlight.server.failures import ApiError, Failure, invalid
 from firstlight.server.metrics import Metrics
 from firstlight.server.settings import ServerSettings
 from firstlight.server.token_text import TokenText
@@ -72,6 +73,14 @@ class Service:
     def parts(self) -> Parts:
         """Of the engine."""
         return self.engine.parts
+
+    def check_token_ids(self, token_ids: Sequence[int] | None, param: str) -> None:
+        """Raise ApiError for an id that the vocabulary does not have."""
+        size = self.tokens.size
+        for i, token in enumerate(token_ids or ()):
+            if token >= size:
+                place = f"{param}[{i}]"
+                raise invalid(f"{place} = {token}; the vocabulary has {size} tokens", place)
 
     def name_for(self, asked: str | None) -> str:
         """The model's name as an answer says it.

@@ -77,11 +77,20 @@ class TokenText:
             "tokens": texts,
             "token_logprobs": [_finite(entry.logprob) for entry in logprobs],
             "top_logprobs": [
-                {self.text(token): _finite(value) for token, value in entry.top}
+                {self._name(token): _finite(value) for token, value in entry.top}
                 for entry in logprobs
             ],
             "text_offset": offsets,
         }
+
+    def _name(self, token_id: int) -> str:
+        """The text, or ``bytes:\\xe2\\x80`` where it is no whole character, as no two may be
+        called alike."""
+        raw = self.raw(token_id)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
     def _entry(self, token_id: int, logprob: float) -> dict[str, Any]:
         raw = self.raw(token_id)

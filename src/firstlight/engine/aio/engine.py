@@ -20,7 +20,7 @@ from firstlight.engine.aio.step_loop import Event, LoopState, StepLoop
 from firstlight.engine.aio.stream import Stream
 from firstlight.engine.build import Parts
 from firstlight.engine.sequence import Sequence
-from firstlight.errors import DrainingError, EngineFaultError
+from firstlight.errors import DrainingError, EngineFaultError, RequestFailedError
 from firstlight.memory.integrity import check as check_memory
 
 T = TypeVar("T")
@@ -169,6 +169,11 @@ class AsyncEngine:
         self.parts.kv.flush()
         self.parts.encoder_cache.flush()
         check_memory(self.parts.kv)
+        probe = self.parts.admission.text("a", (), SamplingParams(temperature=0, max_tokens=1))
+        for _ in self.parts.engine.run([probe]):
+            pass
+        if probe.error is not None:
+            raise RequestFailedError(f"a request of one token fails: {probe.error}")
 
     def _fail_all(self, message: str) -> None:
         for job in list(self._jobs):

@@ -55,8 +55,8 @@ class StepLoop:
 
     Args:
         deliver: takes what steps gave, one list a step; called in the step thread.
-        make_clean: empties caches and checks the memory when no request is left after a fault;
-            raises if it is not clean.
+        make_clean: called when no request is left after a fault: empties caches, checks the memory,
+            and runs a request of its own; raises if anything is amiss.
         share: whether the choices of a request start when the first one's prompt is computed, so
             that they find it in the prefix cache.
         clock: seconds, monotonic; the engine's.
@@ -228,29 +228,41 @@ class StepLoop:
             self._deliver(events)
 
     def _recover(self, error: Exception) -> None:
-        """Fail what is in flight, and make the engine clean for what comes."""
+        """Fail what is in flight, and make the engine clean for what comes.
+
+        If nothing ran beside the request in flight, and the engine is well without it, then it was
+        that request's fault.
+        """
         fault = uuid.uuid4().hex[:12]
-        self.state, self.last_fault = LoopState.RESTARTING, fault
-        self.faults += 1
+        self.state = LoopState.RESTARTING
         jobs = dict.fromkeys([*(run.job for run in self._live.values()), *self._followers])
-        _LOG.error(
-            "the engine failed: fault %s, %d requests lost", fault, len(jobs), exc_info=error
-        )
-        lost = EngineFaultError(fault, retry_after=_RETRY_S)
-        self._events += [(job, lost) for job in jobs]
-        self._hand_out()  # nobody has to wait for the cleaning
         sequences = list(self._live)
         self._live.clear()
         self._followers.clear()
+        well = self._made_clean(sequences, fault)
+        if well and len(sequences) == 1:
+            _LOG.error("a request failed alone: fault %s", fault, exc_info=error)
+            lost: Exception = RequestFailedError(f"the request failed in the engine ({fault})")
+        else:
+            self.faults += 1
+            self.last_fault = fault
+            n = len(jobs)
+            _LOG.error("the engine failed: fault %s, %d requests lost", fault, n, exc_info=error)
+            lost = EngineFaultError(fault, retry_after=_RETRY_S)
+            well = well and not self._too_many()
+        self.state = LoopState.RUNNING if well else LoopState.FAILED
+        self._events += [(job, lost) for job in jobs]
+
+    def _made_clean(self, sequences: list[Sequence], fault: str) -> bool:
+        """Whether the engine could be made clean, and works."""
         try:
             for sequence in sequences:
                 self._engine.abort(sequence)
             self._make_clean()
         except Exception:
             _LOG.exception("the engine could not be made clean after fault %s", fault)
-            self.state = LoopState.FAILED
-        else:
-            self.state = LoopState.FAILED if self._too_many() else LoopState.RUNNING
+            return False
+        return True
 
     def _too_many(self) -> bool:
         """Whether faults come so quickly that going on serves nobody."""

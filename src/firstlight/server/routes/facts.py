@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse
 from firstlight import __version__
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.aio import LoopState
-from firstlight.server.failures import invalid
 from firstlight.server.graphs import graphs_report
 from firstlight.server.metrics import CONTENT_TYPE
 from firstlight.server.parsing import JsonRoute
@@ -133,10 +132,7 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
 def _detokenize(service: Service) -> Any:
     async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
         service.name_for(body.model)
-        size = service.tokens.size
-        for i, token in enumerate(body.tokens):
-            if token >= size:
-                raise invalid(f"tokens[{i}] = {token}; the vocabulary has {size}", f"tokens[{i}]")
+        service.check_token_ids(body.tokens, "tokens")
         return {"prompt": await service.engine.in_pool(partial(service.tokens.join, body.tokens))}
 
     return detokenize

@@ -23,6 +23,7 @@ def generate_routes(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions", summary="Answer a conversation")
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         model = service.name_for(body.model)
+        service.check_token_ids(body.stop_token_ids, "stop_token_ids")
         stream = service.engine.chat(
             as_dicts(body.messages),
             body.params(),
@@ -40,6 +41,7 @@ def generate_routes(service: Service) -> APIRouter:
     @router.post("/v1/completions", summary="Go on with a text")
     async def completions(body: CompletionRequest, request: Request) -> Response:
         model = service.name_for(body.model)
+        service.check_token_ids(body.stop_token_ids, "stop_token_ids")
         params = body.params()
         all_answered = [
             Answered(
