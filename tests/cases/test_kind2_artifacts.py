@@ -149,4 +149,4 @@ def test_memory_does_not_grow_with_the_pictures_of_the_past(
     slope = np.polyfit(requests, sizes, 1)[0]
     gc.collect()
     assert slope < 2048
-    assert abs(resident() - sizes[0]) <= 0.1 * sizes[0]
+    assert resident() <= 1.1 * sizes[0]  # the engine is closed, so it may well be less
