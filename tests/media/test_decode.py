@@ -6,11 +6,10 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image, ImageOps
 
 from firstlight.errors import MediaError
 from firstlight.media import decode_image
-from firstlight.media.decode import MAX_SCANS
 from tests.media.files import encoded, halves, noise, opened
 from tests.media.raw_files import tiff
 
@@ -250,28 +249,6 @@ def test_formats_that_only_pillow_knows_are_refused(kind: str) -> None:
         assert opened(data).size == (32, 32)
     with pytest.raises(MediaError, match="accepted formats: PNG, JPEG"):
         decode_image(data)
-
-
-def test_the_programs_setting_for_cut_off_files_is_its_own_business() -> None:
-    """Reading on past the end of a file fills the picture up with grey."""
-    assert ImageFile.LOAD_TRUNCATED_IMAGES is False
-
-
-# -- a file that costs more than it shows ------------------------------------------------------
-
-
-def _scans(count: int) -> bytes:
-    """A progressive JPEG whose last scan comes ``count`` times."""
-    data = encoded(Image.new("RGB", (32, 32), (9, 9, 9)), "JPEG", progressive=True)
-    last = data.rindex(b"\xff\xda")
-    return data[:last] + data[last:-2] * count + data[-2:]
-
-
-def test_a_jpeg_of_more_scans_than_an_encoder_writes_is_refused_with_both_numbers() -> None:
-    present = encoded(Image.new("RGB", (32, 32)), "JPEG", progressive=True).count(b"\xff\xda")
-    decode_image(_scans(MAX_SCANS - present + 1))
-    with pytest.raises(MediaError, match=rf"{MAX_SCANS + 1} scans.*{MAX_SCANS}"):
-        decode_image(_scans(MAX_SCANS - present + 2))
 
 
 def test_a_file_object_left_open_is_no_warning() -> None:

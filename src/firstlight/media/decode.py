@@ -16,8 +16,9 @@ from firstlight.media.colour import WHITE, Colour, rawmode_of, to_rgb
 from firstlight.media.digest import digest_of
 from firstlight.media.image_limits import DEFAULT_LIMITS, ImageLimits
 from firstlight.media.orientation import orientation_of, upright
+from firstlight.media.parts import check_parts
 
-__all__ = ["MAX_SCANS", "DecodedImage", "ImageLimits", "accepted_formats", "decode_image"]
+__all__ = ["DecodedImage", "ImageLimits", "accepted_formats", "decode_image"]
 
 _PLUGINS: Final = MappingProxyType(
     {
@@ -34,10 +35,6 @@ _PLUGINS: Final = MappingProxyType(
 
 _OPTIONAL: Final = ("WEBP", "AVIF")
 """Those for which Pillow may be built without their library."""
-
-MAX_SCANS: Final = 100
-"""Scans of a JPEG file; encoders write about ten. Each is a pass over all pixels that may take a
-hundred bytes, so a small file with thousands of them would keep a core busy for many minutes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,9 +99,10 @@ def _opened(data: bytes, limits: ImageLimits) -> Image.Image:
     """The image with its header read; no pixel is decoded yet."""
     if not data:
         raise MediaError("the image is empty: 0 bytes")
+    check_parts(data)
     known = accepted_formats()
     try:
-        image = Image.open(io.BytesIO(data), formats=known)
+        return Image.open(io.BytesIO(data), formats=known)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise MediaError(
             f"the image has too many pixels, at most {limits.max_pixels} are accepted: {error}"
@@ -114,12 +112,6 @@ def _opened(data: bytes, limits: ImageLimits) -> Image.Image:
             f"{len(data)} bytes (they begin with {data[:8]!r}) are no image that can be read; "
             f"accepted formats: {', '.join(known)}"
         ) from error
-    if image.format in ("JPEG", "MPO"):
-        # In pixels this marker is escaped, so that little else than scans has it.
-        scans = data.count(b"\xff\xda")
-        if scans > MAX_SCANS:
-            raise MediaError(f"the JPEG image has {scans} scans; at most {MAX_SCANS} are accepted")
-    return image
 
 
 def _load(image: Image.Image, what: str) -> None:
