@@ -26,6 +26,10 @@ FRAMES = tuple(picture(48, 32, seed=seed) for seed in range(5))
 CLIP = Clip(FRAMES, 1.5)
 WIDE = Clip(tuple(picture(72, 24, seed=seed) for seed in range(20, 24)), 0.7)
 STILL = picture(40, 56, seed=9)
+PADS = (
+    "<|vision_start|><|image_pad|><|vision_end|>",
+    "<|vision_start|><|video_pad|><|vision_end|>",
+)
 PROMPTS: dict[str, list[Part]] = {
     "a video": [CLIP, "What is it?"],
     "a video after text": ["Describe the picture.", WIDE],
@@ -231,3 +235,46 @@ def test_a_raw_prompt_with_a_placeholder_and_no_video_is_refused(engines: Engine
     llm, _ = engines.get("qwen3_vl")
     with pytest.raises(RequestError, match=r"1 placeholders '<\|video_pad\|>', but 0 videos"):
         llm.generate("a<|vision_start|><|video_pad|><|vision_end|>")
+
+
+def test_a_raw_prompt_takes_pictures_and_videos_in_the_order_of_each(engines: Engines) -> None:
+    llm, _ = engines.get("qwen2_5_vl")
+    parts = PROMPTS["two videos and pictures"]
+    asked = llm.parts.admission.chat(user(parts), GREEDY)
+    pads = ["" if isinstance(p, str) else PADS[isinstance(p, Clip)] for p in parts]
+    text = "".join(pad or str(p) for pad, p in zip(pads, parts, strict=True))
+    answer = llm.generate(
+        f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n",
+        GREEDY,
+        images=[p for p in parts if isinstance(p, Image.Image)],
+        videos=[{"video": p.frames, "fps": p.fps} for p in parts if isinstance(p, Clip)],
+    )
+    assert answer.usage.prompt_tokens == len(asked.prompt.ids)
+    assert answer.token_ids == llm.chat(user(parts), GREEDY).token_ids
+
+
+def test_several_raw_prompts_have_videos_of_their_own(engines: Engines) -> None:
+    llm, _ = engines.get("qwen2_5_vl")
+    prompt = "a<|vision_start|><|video_pad|><|vision_end|>b"
+    clips = [list(CLIP.frames), list(WIDE.frames)]
+    together = llm.generate([prompt, prompt], GREEDY, videos=[[clip] for clip in clips])
+    alone = [llm.generate(prompt, GREEDY, videos=[clip]) for clip in clips]
+    assert [a.token_ids for a in together] == [a.token_ids for a in alone]
+    assert together[0].token_ids != together[1].token_ids
+
+
+@pytest.mark.parametrize(
+    ("videos", "message"),
+    [
+        ("clip.mp4", "videos is of type str; give a list of videos"),
+        ([[]], r"videos\[0\]\.video is \[\]; accepted: a list of at least one frame"),
+        ([{"video": "clip.mp4", "fps": -1}], r"videos\[0\]\.fps is -1; accepted"),
+        ([{"path": "no such clip"}], r"videos\[0\]\.path: no such picture"),
+    ],
+)
+def test_what_is_wrong_with_a_video_of_a_raw_prompt_is_named(
+    videos: Any, message: str, engines: Engines
+) -> None:
+    llm, _ = engines.get("qwen2_5_vl")
+    with pytest.raises(RequestError, match=message):
+        llm.generate("<|vision_start|><|video_pad|><|vision_end|>", GREEDY, videos=videos)

@@ -110,4 +110,7 @@ def test_without_pyav_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(MediaError, match=re.escape("pip install 'firstlight[video]'")):
         decode_file(b"", RULES)
-    assert decoder_version() == ""
+
+
+def test_the_decoders_version_is_known_without_loading_it() -> None:
+    assert decoder_version() == av.__version__

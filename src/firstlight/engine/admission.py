@@ -13,15 +13,15 @@ import torch
 
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.detokenizer import Detokenizer
-from firstlight.engine.media_items import media_items
+from firstlight.engine.media_items import media_items, prefix_media
 from firstlight.engine.messages import ImageSource, MediaSource, collect_media
 from firstlight.engine.pictures import media_item, picture_timings
 from firstlight.engine.prompt import Prompt, PromptBuilder
 from firstlight.engine.sequence import Sequence
-from firstlight.engine.video_parts import VideoSource
+from firstlight.engine.video_parts import VideoSource, bare_video
 from firstlight.errors import MediaError, RequestError
 from firstlight.media import Artifact, ImagePipeline, Prepared
-from firstlight.memory.prefix_key import MediaKey, PrefixKey
+from firstlight.memory.prefix_key import PrefixKey
 from firstlight.models.loading import LoadedModel
 from firstlight.sampling import SamplingState
 
@@ -95,13 +95,14 @@ class Admission:
         images: Seq[Any],
         params: SamplingParams,
         kwargs: Mapping[str, object] | None = None,
+        videos: Seq[Any] = (),
     ) -> Sequence:
-        """A sequence for a raw prompt whose placeholders stand for ``images`` in order.
+        """A sequence for a raw prompt whose placeholders stand for ``images``, ``videos`` in order.
 
         Raises:
             RequestError: as for :meth:`chat`, and when placeholders and pictures differ in number.
         """
-        return self._whole(self.read_text(prompt, images, params, kwargs))
+        return self._whole(self.read_text(prompt, images, params, kwargs, videos))
 
     def read_chat(
         self,
@@ -128,10 +129,14 @@ class Admission:
         images: Seq[Any],
         params: SamplingParams,
         kwargs: Mapping[str, object] | None = None,
+        videos: Seq[Any] = (),
     ) -> Draft:
         """A raw prompt, as :meth:`read_chat` does it for messages."""
         started = self._clock()
-        sources = [ImageSource(image, where=f"images[{i}]") for i, image in enumerate(images)]
+        sources: list[MediaSource] = [
+            ImageSource(image, where=f"images[{i}]") for i, image in enumerate(images)
+        ]
+        sources += [bare_video(video, f"videos[{i}]") for i, video in enumerate(videos)]
         build = partial(self._prompts.text, prompt)
         return self._draft(Draft(build, params, tuple(sources), kwargs, started))
 
@@ -217,6 +222,7 @@ class Admission:
         room = self._max_context - n
         model = self._model
         media = media_items(prompt)
+        blocks = model.adapter.blocks(prompt.spans)
         return Sequence(
             prompt=prompt,
             params=params,
@@ -231,11 +237,9 @@ class Admission:
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
             started=started,
             # A list of its own: it grows with the answer.
-            key=PrefixKey(
-                list(prompt.ids), [MediaKey(m.key, m.spans) for m in media], self._page_size
-            ),
+            key=PrefixKey(list(prompt.ids), prefix_media(media, blocks), self._page_size),
             needs=media,
-            blocks=model.adapter.blocks(prompt.spans),
+            blocks=blocks,
         )
 
     def _generator(self, params: SamplingParams) -> torch.Generator | None:

@@ -27,6 +27,7 @@ from firstlight.models.registry import AdapterRegistry
 Message = Mapping[str, Any]
 Conversation = Seq[Message]
 _Item = TypeVar("_Item")
+_NOUNS = {"images": "pictures", "videos": "videos"}
 _Made = TypeVar("_Made")
 
 
@@ -116,7 +117,8 @@ class LLM:
 
         Args:
             messages: OpenAI-style messages; content is text or parts: ``text``, ``image_url``
-                (a data URL, or an address) or ``image`` (path, bytes or PIL image).
+                (a data URL, or an address), ``image`` (path, bytes or PIL image), ``video_url``, or
+                ``video`` (a list of such images, or a file).
             mm_processor_kwargs: what the image processor is to do otherwise with the pictures of
                 this call, by the names that the model's family lets choose.
 
@@ -178,6 +180,7 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         images: Seq[Any] | None = None,
+        videos: Seq[Any] | None = None,
         mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Completion: ...
     @overload
@@ -187,6 +190,7 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         images: Seq[Seq[Any]] | None = None,
+        videos: Seq[Seq[Any]] | None = None,
         mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> list[Completion]: ...
     def generate(
@@ -195,13 +199,15 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         images: Seq[Any] | None = None,
+        videos: Seq[Any] | None = None,
         mm_processor_kwargs: Mapping[str, object] | None = None,
     ) -> Completion | list[Completion]:
         """Continue raw prompts, without a chat template.
 
         Args:
-            prompts: text in which the model's own placeholder stands for each picture.
+            prompts: text in which the model's own placeholder stands for each picture and video.
             images: the pictures of the prompt; for a list of prompts, one list each.
+            videos: likewise its videos, each a list of frames, a file, or a part of a message.
             mm_processor_kwargs: as for :meth:`chat`.
 
         Raises:
@@ -210,16 +216,18 @@ class LLM:
         params = _params(sampling_params)
         admission, kwargs = self._admission, mm_processor_kwargs
         if isinstance(prompts, str):
-            return self._one(admission.text(prompts, _pictures(images, "images"), params, kwargs))
+            stills, clips = _listed(images, "images"), _listed(videos, "videos")
+            return self._one(admission.text(prompts, stills, params, kwargs, clips))
         if not isinstance(prompts, list | tuple):
             raise RequestError(f"prompts is {_kind(prompts)}; give a string, or a list of strings")
-        pairs = list(zip(prompts, _groups(images, len(prompts)), strict=True))
+        n = len(prompts)
+        media = _groups(images, "images", n), _groups(videos, "videos", n)
         return self._many(
             _admit_each(
                 admission,
                 "prompts",
-                pairs,
-                lambda pair: admission.read_text(*pair, params, kwargs),
+                list(zip(prompts, *media, strict=True)),
+                lambda group: admission.read_text(*group[:2], params, kwargs, group[2]),
             )
         )
 
@@ -333,26 +341,29 @@ def _params(given: object) -> SamplingParams:
     return given
 
 
-def _pictures(given: object, where: str) -> Seq[Any]:
+def _listed(given: object, name: str) -> Seq[Any]:
+    """The pictures or videos of one prompt."""
     if given is None:
         return ()
     if not isinstance(given, list | tuple):
-        raise RequestError(f"{where} is {_kind(given)}; give a list of pictures")
+        raise RequestError(f"{name} is {_kind(given)}; give a list of {_NOUNS[name]}")
     return given
 
 
-def _groups(images: object, n: int) -> list[Seq[Any]]:
-    """The pictures of each of ``n`` prompts."""
-    if images is None:
+def _groups(given: object, name: str, n: int) -> list[Seq[Any]]:
+    """The pictures or videos of each of ``n`` prompts."""
+    if given is None:
         return [()] * n
-    if not isinstance(images, list | tuple):
-        raise RequestError(f"images is {_kind(images)}; give a list of pictures for each prompt")
-    if len(images) != n:
-        raise RequestError(f"images has {len(images)} entries for {n} prompts; give one list each")
-    for i, group in enumerate(images):
+    if not isinstance(given, list | tuple):
+        raise RequestError(
+            f"{name} is {_kind(given)}; give a list of {_NOUNS[name]} for each prompt"
+        )
+    if len(given) != n:
+        raise RequestError(f"{name} has {len(given)} entries for {n} prompts; give one list each")
+    for i, group in enumerate(given):
         if not isinstance(group, list | tuple):
-            raise RequestError(f"images[{i}] is {_kind(group)}; give a list of pictures")
-    return list(images)
+            raise RequestError(f"{name}[{i}] is {_kind(group)}; give a list of {_NOUNS[name]}")
+    return list(given)
 
 
 def _admit_each(

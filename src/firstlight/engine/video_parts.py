@@ -57,6 +57,16 @@ def video_source(part: Mapping[str, Any], where: str) -> VideoSource:
     return VideoSource(video, options, where)
 
 
+def bare_video(value: object, where: str) -> VideoSource:
+    """The video of a raw prompt: a list of frames, a file, or what a part of a message says.
+
+    Raises:
+        RequestError: as :func:`video_source`.
+    """
+    part = value if isinstance(value, Mapping) else {"video": value}
+    return video_source({"type": "video", **part}, where)
+
+
 def _from_url(part: Mapping[str, Any], where: str) -> VideoSource:
     """``video_url`` as an object or a string, as for pictures."""
     value = part.get("video_url")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
+from importlib import import_module, metadata
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
@@ -37,10 +37,13 @@ _T = TypeVar("_T")
 
 
 def decoder_version() -> str:
-    """What decodes files, for the identity of what is made of them; empty without PyAV."""
+    """What decodes files, for the identity of what is made of them; empty without PyAV.
+
+    It is not loaded for this: most engines never see a file.
+    """
     try:
-        return str(_pyav().__version__)
-    except MediaError:
+        return metadata.version("av")
+    except metadata.PackageNotFoundError:
         return ""
 
 
