@@ -37,6 +37,16 @@ def test_what_was_put_is_found_under_its_key_alone() -> None:
     assert (usage.entries, usage.bytes, usage.hits, usage.misses) == (1, 3 * ROW, 1, 1)
 
 
+def test_a_reset_forgets_pinned_rows_too() -> None:
+    cache = cache_of(8)
+    assert cache.put("a", rows(3))
+    cache.pin("a")
+    cache.reset()
+    usage = cache.usage()
+    assert (usage.entries, usage.bytes, usage.pinned) == (0, 0, 0)
+    assert cache.put("a", rows(8))
+
+
 @pytest.mark.parametrize(("n", "width"), [(4, WIDTH), (2, WIDTH), (3, WIDTH + 1)])
 def test_an_entry_of_other_rows_or_width_is_evicted_and_missed(n: int, width: int) -> None:
     """Reference §9 G1, case H13: what does not fit its key must not be met again."""

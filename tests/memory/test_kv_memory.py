@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firstlight.core.span import Span
-from firstlight.errors import ConfigError
+from firstlight.errors import ConfigError, IntegrityError
 from firstlight.memory import Holding, KVLayout, KVMemory, MediaKey, PrefixKey
 from firstlight.memory.integrity import check
 
@@ -307,3 +307,21 @@ def test_page_counts_that_do_not_fit_the_sides_are_refused() -> None:
         KVMemory(layout, 10, [10, 1], P, True)
     with pytest.raises(ConfigError, match="page_size = 0"):
         KVMemory(layout, 10, [10, 5], 0, True)
+
+
+def test_a_reset_frees_every_page_whatever_was_left_half_done() -> None:
+    memory = KVMemory(KVLayout.of([None, 8], 1000), 20, [20, 12], P, True)
+    running, half = _key(list(range(20))), _key(list(range(100, 109)))
+    holding = memory.start(running, 19)
+    assert memory.reserve(holding, 12)
+    assert memory.prepare(holding, 0, 12)
+    memory.publish(holding, running, 8)
+    torn = memory.start(half, 8)
+    assert memory.reserve(torn, 9)
+    torn.pages = []  # nobody knows any more whose pages these are
+    with pytest.raises(IntegrityError):
+        check(memory, [holding, torn])
+    memory.reset()
+    check(memory)
+    assert memory.n_free == 19
+    assert memory.start(running, 19).cached == 0

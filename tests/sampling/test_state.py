@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.sampling import SamplingState
 
@@ -16,6 +18,19 @@ def test_counts_follow_the_output_as_it_grows_and_shrinks() -> None:
     del state.output_ids[1:]
     assert state.output_counts() == {5: 1}
     assert state.seen_ids() == {1, 2, 5}
+
+
+def test_a_draw_is_taken_back_unless_its_token_was_taken() -> None:
+    state = SamplingState(SamplingParams(seed=3))
+    assert state.generator is not None
+    state.rewind()  # nothing was marked
+    state.mark()
+    first = torch.rand(1, generator=state.generator)
+    state.rewind()
+    assert torch.rand(1, generator=state.generator) == first
+    state.output_ids.append(1)
+    state.rewind()
+    assert torch.rand(1, generator=state.generator) != first
 
 
 def test_end_tokens_are_suppressed_up_to_min_tokens() -> None:

@@ -391,3 +391,19 @@ def test_the_encoder_is_asked_again_for_what_it_could_not_keep() -> None:
     player.run()
     assert len(player.plans) == 3
     assert encoder.asked == 6  # how far, and then what it costs
+
+
+def test_after_a_restart_all_are_computed_again_in_order_of_arrival() -> None:
+    player = loop()
+    player.add(request(0, 6, 4), request(1, 9, 2))
+    player.step()
+    player.step()
+    scheduler = player.scheduler
+    plan = scheduler.next_batch()  # never committed
+    assert plan is not None
+    again = scheduler.restart()
+    assert [r.arrival for r in again] == [0, 1]
+    assert all(r.holding is None and r.computed == 0 for r in again)
+    assert (scheduler.stats.waiting, scheduler.stats.running) == (2, 0)
+    player.run()
+    assert all(r.finished for r in again)
