@@ -87,7 +87,7 @@ class Qwen2VLAdapter(VideoAdapter):
 
 
 class Qwen25VLAdapter(Qwen2VLAdapter):
-    """Qwen2.5-VL: the rows of a video lie as far apart in time as its frames were taken."""
+    """Qwen2.5-VL: as Qwen2-VL, but rows of a video lie as far apart in time as its frames."""
 
     def _video_block(self, span: Span, tensors: Mapping[str, Tensor]) -> GridBlock:
         block = super()._video_block(span, tensors)
