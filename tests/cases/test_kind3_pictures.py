@@ -1,7 +1,8 @@
-"""Public faults of picture decoding (cases H18, H20 to H22) and what becomes of the requests."""
+"""Public faults of picture decoding (cases H18 to H23) and what becomes of the requests."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from firstlight.errors import MediaError, RequestError
 from tests.cases.steps import Pair, ask, assert_idle, assert_same, assert_sensitive, params
 from tests.conftest import TinyCheckpoint
 from tests.media.files import encoded, halves, noise, opened
+from tests.media.peaks import peak_mib
+from tests.media.raw_files import vast_png
 from tests.pictures import picture
 
 
@@ -48,6 +51,43 @@ def test_a_photo_reaches_the_model_upright(pair: Pair) -> None:
     answer = show(llm, turned)
     assert_same(answer, show(llm, upright))
     assert_sensitive(answer, show(llm, encoded(halves(64, 32))))
+
+
+def test_a_photo_with_a_broken_exif_block_is_answered_as_one_without(pair: Pair) -> None:
+    """H18."""
+    llm, _ = pair.get("qwen3_vl")
+    broken = encoded(halves(64, 32), "JPEG", exif=b"Exif\0\0" + b"Z" * 16)
+    assert_same(show(llm, broken), show(llm, encoded(halves(64, 32), "JPEG")))
+
+
+def transparent(colour: tuple[int, int, int], kind: str) -> bytes:
+    """A visible square in the middle of transparent pixels of a hidden colour."""
+    image = Image.new("RGBA", (64, 64), (*colour, 0))
+    image.paste((10, 90, 10, 255), (16, 16, 48, 48))
+    if kind == "PNG P":
+        found = image.convert("RGB").quantize(4)
+        index = found.getpixel((0, 0))
+        return encoded(found, "PNG", transparency=index)
+    if kind == "PNG LA":
+        return encoded(image.convert("LA"), "PNG")
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    return encoded(image, kind, **options)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "PNG LA", "PNG P", "WEBP"])
+def test_colours_hidden_under_transparent_pixels_do_not_reach_the_model(
+    kind: str, pair: Pair
+) -> None:
+    """H19: different hidden colours, one answer; and that of the picture on white."""
+    llm, _ = pair.get("qwen3_vl")
+    first, second = (transparent(colour, kind) for colour in [(0, 0, 0), (250, 10, 200)])
+    assert first != second
+    answer = show(llm, first)
+    assert_same(answer, show(llm, second))
+    white = Image.new("RGB", (64, 64), "white")
+    square = Image.new("RGB", (32, 32), (10, 90, 10))
+    white.paste(square.convert("L") if kind == "PNG LA" else square, (16, 16))
+    assert_same(answer, show(llm, white))
 
 
 def grey_files() -> list[bytes]:
@@ -140,4 +180,23 @@ def test_a_broken_file_is_refused_by_its_place_and_harms_nobody(kind: str, pair:
         params(12),
     )
     assert_same(answer, whole)
+    assert_alive(llm, eager)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
+@pytest.mark.parametrize("side", [9000, 13000, 20000])
+def test_a_vast_canvas_is_refused_with_its_size_and_takes_no_memory(side: int, pair: Pair) -> None:
+    """H23: a 1-bit PNG of zeros of a few kilobytes; alone, and ten in one request."""
+    llm, eager = pair.get("qwen3_vl")
+    data = vast_png(side, side)
+    assert len(data) < 64 * 1024
+
+    def refused(count: int) -> None:
+        with pytest.raises(MediaError, match=r"messages\[0\]\.content\[0\].*67108864") as error:
+            show(llm, *[data] * count)
+        assert str(side * side) in str(error.value)
+
+    refused(1)
+    assert peak_mib(lambda: refused(1)) < 64
+    assert peak_mib(lambda: refused(10)) < 64
     assert_alive(llm, eager)

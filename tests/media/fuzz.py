@@ -24,6 +24,7 @@ from firstlight.errors import MediaError
 from firstlight.media import decode_image
 from firstlight.media.source import load_image
 from tests.media.mutations import mutated_file, mutated_url, samples
+from tests.media.peaks import reset_peak, resident
 
 LIMIT_S = 2.0
 """Processor time of one picture."""
@@ -118,7 +119,7 @@ def tried(
     action: Callable[[], object], limit_s: float = LIMIT_S, limit_mib: float = LIMIT_MIB
 ) -> dict[str, object]:
     """How an action ended, what it took, and what was wrong with that."""
-    before = _reset_peak()
+    before = reset_peak()
     started = time.process_time()
     signal.alarm(_HANG_S)
     outcome, fault = "image", ""
@@ -134,7 +135,7 @@ def tried(
     finally:
         signal.alarm(0)
     seconds = time.process_time() - started
-    mib = (_status("VmHWM") - before) / 1024
+    mib = (resident("VmHWM") - before) / 1024
     if mib > limit_mib:
         fault = fault or f"{mib:.0f} MiB"
     if seconds > limit_s:
@@ -144,20 +145,6 @@ def tried(
 
 def _hanging(_: int, __: FrameType | None) -> None:
     raise TimeoutError(f"not done after {_HANG_S} s")
-
-
-def _reset_peak() -> int:
-    """Resident KiB now, from where the peak is counted anew."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
-
-
-def _status(name: str) -> int:
-    """A line of ``/proc/self/status`` in KiB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1])
-    raise LookupError(name)
 
 
 if __name__ == "__main__":
