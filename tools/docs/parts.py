@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import typer
-from tools.docs import faults
+from tools.docs import faults, request
 from tools.docs.api import reference
 from tools.docs.figures import figures
 from tools.docs.markdown import table
@@ -79,6 +79,13 @@ def _settings(entries: Iterable[Field[Any]]) -> str:
         default = "" if entry.name == "cache_dir" else f"`{entry.default!r}`"
         rows.append((f"`{entry.name}`", default, entry.metadata["accepted"], entry.metadata["doc"]))
     return table(("field", "default", "accepted", "meaning"), rows)
+
+
+def server_settings() -> str:
+    """Every field of the server's settings."""
+    from firstlight.server.settings import ServerSettings
+
+    return _settings(fields(ServerSettings))
 
 
 def reasons() -> str:
@@ -168,6 +175,10 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "findings": findings,
     "media-settings": media_settings,
     "reasons": reasons,
+    "request-chat": request.chat,
+    "request-completions": request.completions,
+    "server-metrics": request.metrics,
     "sampling": sampling,
+    "server-settings": server_settings,
     "settings": settings,
 }

@@ -39,6 +39,16 @@ _COUNTERS = {
     "prompt_tokens_image": "Of these, rows of pictures.",
     "generation_tokens": "Tokens of answers.",
 }
+_TOTALS = _COUNTERS | {
+    "request_success": "Answers, by `finished_reason`.",
+    "request_failure": "Requests without a whole answer, by `code`; `client_left` is one.",
+}
+
+
+def described() -> list[tuple[str, str, str]]:
+    """Name, kind and meaning of the metrics here; those of the engine say theirs themselves."""
+    rows = [(f"`{_NAME}{name}`", "histogram", text) for name, (text, _) in _HISTOGRAMS.items()]
+    return [*rows, *((f"`{_NAME}{name}_total`", "counter", text) for name, text in _TOTALS.items())]
 
 
 class Source(Protocol):
@@ -65,20 +75,14 @@ class Metrics:
             name: Counter(_NAME + name, text, ["model_name"], registry=self.registry).labels(model)
             for name, text in _COUNTERS.items()
         }
-        self._finished = Counter(
-            _NAME + "request_success",
-            "Answers by the reason of their end.",
-            ["model_name", "finished_reason"],
-            registry=self.registry,
-        )
-        self._failed = Counter(
-            _NAME + "request_failure",
-            "Requests that got no whole answer, by code; `client_left` is one.",
-            ["model_name", "code"],
-            registry=self.registry,
-        )
+        self._finished = self._counter("request_success", "finished_reason")
+        self._failed = self._counter("request_failure", "code")
         for reason in ("stop", "length"):
             self._finished.labels(model, reason)
+
+    def _counter(self, name: str, label: str) -> Counter:
+        labels = ["model_name", label]
+        return Counter(_NAME + name, _TOTALS[name], labels, registry=self.registry)
 
     def add_source(self, source: Any) -> None:
         """Show the metrics of a :class:`Source` as well."""

@@ -23,12 +23,16 @@ class ResponseFormat(Strict):
 class ChatRequest(Limited):
     """A conversation to answer."""
 
-    messages: Messages
+    messages: Messages = Field(
+        description="Turns of `system`, `developer`, `user` and `assistant`."
+    )
     max_completion_tokens: Positive | None = Field(
         None, description="The newer name of `max_tokens`; where both are given they must agree."
     )
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logprobs: bool | None = Field(None, description="The log probability of each token.")
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
+        None, description="Of this many of its likeliest rivals too; with `logprobs` only."
+    )
 
     metadata: dict[str, str] | None = ignored("nothing is stored")
     store: Annotated[bool | None, only(None, False, why="not served: nothing is stored")] = None
@@ -39,7 +43,7 @@ class ChatRequest(Limited):
     prediction: Any = ignored("a prediction may speed up an answer and never changes it")
     service_tier: Annotated[str | None, only(None, "auto", "default")] = None
     parallel_tool_calls: bool | None = ignored("no tools are called")
-    response_format: ResponseFormat | None = None
+    response_format: ResponseFormat | None = Field(None, description="`text` alone.")
     tools: Annotated[list[Any] | None, only(None, [])] = None
     tool_choice: Annotated[Any, only(None, "none", "auto")] = None
     functions: Annotated[list[Any] | None, only(None, [])] = None

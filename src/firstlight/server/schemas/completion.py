@@ -20,7 +20,9 @@ class CompletionRequest(Limited):
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=128)] = Field(
         description="One prompt, or a list of them."
     )
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
+        None, description="Log probabilities of each token and of this many rivals."
+    )
     suffix: Annotated[str | None, only(None, "")] = None
     echo: Annotated[bool | None, only(None, False)] = None
     response_format: Annotated[Any, only(None, {"type": "text"})] = None

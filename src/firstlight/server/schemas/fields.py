@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+IGNORED = "Accepted without effect"
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1000
 MAX_STOP_IDS = 1024
@@ -33,15 +34,23 @@ def only(*neutral: object, why: str = "not implemented") -> AfterValidator:
             {"why": why, "shown": shown},
         )
 
+    check.why, check.neutral = why, neutral  # type: ignore[attr-defined]
     return AfterValidator(check)
+
+
+def refusal_of(field: FieldInfo) -> tuple[str, tuple[object, ...]] | None:
+    """Why a field is refused and the values that are not; None if it is served or ignored."""
+    for fact in field.metadata:
+        if isinstance(fact, AfterValidator) and hasattr(fact.func, "neutral"):
+            return fact.func.why, fact.func.neutral  # type: ignore[attr-defined, union-attr]
+    return None
 
 
 def ignored(why: str) -> Any:
     """A field that is accepted and changes nothing; ``why`` is for the documentation."""
-    return Field(default=None, description=f"Accepted without effect: {why}.")
+    return Field(default=None, description=f"{IGNORED}: {why}.")
 
 
-Validator = Callable[[Any], Any]
 Unit = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]

@@ -41,22 +41,34 @@ class Generation(Strict):
     temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(
         None, description="0 is greedy. Default 1."
     )
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="Keep the smallest set of tokens of this probability. Default 1."
+    )
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = Field(
         None, description="Keep the k most likely tokens; 0 and -1 keep all."
     )
-    min_p: Unit | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    min_tokens: Count | None = None
+    min_p: Unit | None = Field(
+        None, description="Keep tokens at least this fraction as likely as the likeliest."
+    )
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None, description="Divides the logits of tokens that are in prompt or answer. Default 1."
+    )
+    presence_penalty: Penalty | None = Field(
+        None, description="Subtracted from the logits of tokens that are in the answer."
+    )
+    frequency_penalty: Penalty | None = Field(
+        None, description="The same, once for each time that a token is there."
+    )
+    min_tokens: Count | None = Field(None, description="No end token before this many.")
     stop: str | Stops | None = Field(None, description="Text that ends the answer.")
-    stop_token_ids: StopIds | None = None
-    ignore_eos: bool | None = None
+    stop_token_ids: StopIds | None = Field(None, description="Tokens that end the answer.")
+    ignore_eos: bool | None = Field(None, description="Go on after the model's end tokens.")
     seed: Seed | None = Field(None, description="With `n`, answer i gets seed + i.")
     n: Annotated[int, Field(ge=1, le=128)] | None = Field(None, description="Answers. Default 1.")
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream: bool | None = Field(None, description="Send the answer in pieces.")
+    stream_options: StreamOptions | None = Field(
+        None, description="`include_usage`, `continuous_usage_stats`; with `stream` only."
+    )
     timings: bool | None = Field(
         None, description="Put `timings` into the answer; see the header `X-Firstlight-Timings`."
     )

@@ -1,0 +1,78 @@
+"""Tables of what the server's requests may hold, and of its metrics, from its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from tools.docs.markdown import table
+
+Row = tuple[str, str, str]
+
+
+def chat() -> str:
+    """The fields of a chat request."""
+    from firstlight.server.schemas.chat import ChatRequest
+
+    return _fields(ChatRequest)
+
+
+def completions() -> str:
+    """The fields of a text completion's request."""
+    from firstlight.server.schemas.completion import CompletionRequest
+
+    return _fields(CompletionRequest)
+
+
+def metrics() -> str:
+    """The metrics that the server counts itself."""
+    from firstlight.server.metrics import described
+
+    return table(("metric", "kind", "meaning"), described())
+
+
+def _fields(model: type[BaseModel]) -> str:
+    """What is served, then what is accepted without effect, then what is refused."""
+    from firstlight.server.schemas.fields import IGNORED, refusal_of
+
+    properties = model.model_json_schema()["properties"]
+    served: list[Row] = []
+    ignored: list[Row] = []
+    refused: list[Row] = []
+    for name, field in model.model_fields.items():
+        refusal = refusal_of(field)
+        text = field.description or ""
+        if refusal is not None:
+            why, neutral = refusal
+            refused.append((f"`{name}`", _values(neutral), f"Anything else is refused: {why}."))
+        elif text.startswith(IGNORED):
+            ignored.append((f"`{name}`", _type(properties[name]), text))
+        else:
+            served.append((f"`{name}`", _type(properties[name]), text))
+    return table(("field", "accepted", "meaning"), [*served, *ignored, *refused])
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)
+
+
+def _values(values: Iterable[object]) -> str:
+    return ", ".join("null" if v is None else f"`{v!r}`" for v in values)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A JSON schema in a few words; null, which every optional field takes, is left out."""
+    if "anyOf" in schema:
+        kinds = [_type(s) for s in schema["anyOf"] if s.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    kind = str(schema.get("type", "object" if "$ref" in schema else "any"))
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum", schema.get("exclusiveMaximum"))
+    if low is not None and high is not None:
+        above = "above " if "exclusiveMinimum" in schema else ""
+        return f"{kind}, {above}{_plain(low)} to {_plain(high)}"
+    if kind == "array":
+        most = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
+        return f"list of {_type(schema.get('items', {}))}{most}"
+    return kind
