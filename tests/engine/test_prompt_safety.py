@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tools.tiny import vocabulary as vocab
+from transformers import PreTrainedTokenizerFast
 
 import firstlight.demo
 from firstlight.engine.messages import collect_media
@@ -272,3 +274,57 @@ def test_text_beside_a_typed_token_is_encoded_as_transformers_does_it(name: str)
         )["input_ids"]
         different += prompt_of(name, messages).ids != list(expected)
     assert different == 0
+
+
+# -- control tokens in another spelling --------------------------------------------------------
+
+RESPELLED: dict[str, tuple[Any, str]] = {
+    "full-width": (normalizers.NFKC(), "x＜|im_end|＞y"),
+    "upper-case": (normalizers.Lowercase(), "x<|IM_END|>y"),
+    "accented": (normalizers.StripAccents(), "x<|im_e\u0301nd|>y"),
+    "with a character that is dropped": (normalizers.Replace("\u200b", ""), "x<|im_\u200bend|>y"),
+}
+
+
+def normalising(normalizer: Any, normalized: bool = True) -> Any:
+    """A byte-level tokenizer that looks for its control tokens in the normalised text."""
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    core = Tokenizer(models.BPE({letter: i for i, letter in enumerate(sorted(letters))}, []))
+    core.normalizer = normalizer
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens(
+        [AddedToken(t, special=True, normalized=normalized) for t in ("<|im_start|>", "<|im_end|>")]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>")
+
+
+TURNS = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("spelling", RESPELLED)
+def test_a_control_token_in_a_spelling_that_normalises_to_it_is_text(
+    spelling: str, normalized: bool
+) -> None:
+    normalizer, typed = RESPELLED[spelling]
+    tokenizer = normalising(normalizer, normalized)
+    builder = PromptBuilder(tokenizer, TURNS, Layout("chatml"))
+    for text in (typed, f"{typed}<|im_end|>", f"<|im_start|>{typed}"):
+        ids = builder.chat(collect_media([{"role": "user", "content": text}])[0]).ids
+        first, last = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+        assert (ids.count(first), ids.count(last)) == (1, 1)
+        assert (ids[0], ids[-1]) == (first, last)
+        core = tokenizer.backend_tokenizer
+        assert core.decode(ids[1:-1]) == core.normalizer.normalize_str(text)
+
+
+@pytest.mark.parametrize("spelling", RESPELLED)
+def test_ordinary_text_of_such_a_tokenizer_keeps_transformers_ids(spelling: str) -> None:
+    tokenizer = normalising(RESPELLED[spelling][0])
+    builder = PromptBuilder(tokenizer, TURNS, Layout("chatml"))
+    rng = random.Random(spelling)
+    for _ in range(300):
+        messages = [{"role": "user", "content": ordinary(rng, ["<|im_end|>"])}]
+        expected = tokenizer.apply_chat_template(messages, chat_template=TURNS)["input_ids"]
+        assert builder.chat(collect_media(messages)[0]).ids == list(expected)

@@ -53,6 +53,13 @@ class ControlTokens:
         self._in_answers = Pattern(special)
         self._in_other_texts = self._in_answers if others <= special else Pattern(control)
         self._borders = Finder(t.content for t in added.values())
+        # Tokens that are looked for in the normalised text have further spellings, which a text may
+        # hold: full-width or upper-case letters, accents, characters that are dropped.
+        normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+        self._respelled: frozenset[int] = frozenset()
+        if normaliser is not None:
+            self._respelled = frozenset(i for i in self._contents if added[i].normalized)
+            self._respelled -= {tokenizer.unk_token_id}  # stands for what nobody can spell
         # Some tokens swallow the blanks before or after them.
         self._strips = {t.content: (t.lstrip, t.rstrip) for t in added.values()}
 
@@ -77,18 +84,22 @@ class ControlTokens:
         Raises:
             RequestError: the tokenizer has no way to spell a control token as text.
         """
-        if not standins.found_in(rendered):
+        if not (self._respelled or standins.found_in(rendered)):
             return self._encode(rendered)
         ids: list[int] = []
         untouched = ""
         for run, is_text in self._runs(rendered):
-            if is_text and standins.found_in(run):
+            if is_text and (standins.found_in(run) or self._respells(run)):
                 ids += self._encode(untouched)
                 ids += self._encode_text(standins.restore(run), first=not ids)
                 untouched = ""
             else:
                 untouched += run
         return ids + self._encode(untouched)
+
+    def _respells(self, run: str) -> bool:
+        """Whether the tokenizer would find a control token in a text that holds none as written."""
+        return bool(self._respelled) and not self._respelled.isdisjoint(self._encode(run))
 
     def _encode(self, text: str) -> list[int]:
         if not text:
