@@ -239,3 +239,28 @@ def test_a_request_is_not_added_after_its_end(llm: LLM) -> None:
     assert sequence.finish is FinishReason.ABORT
     with pytest.raises(ValueError, match="after its end"):
         llm.parts.engine.add(sequence)
+
+
+@pytest.mark.parametrize("error", [MemoryError("too large"), OSError("no file"), KeyError("grid")])
+def test_a_picture_that_cannot_be_encoded_ends_its_request_alone(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    alone = llm.chat(OTHER, OTHER_PARAMS)
+    llm.flush_caches()
+    adapter = type(llm.parts.model.adapter)
+    plain = adapter.media_rows
+    admit = llm.parts.admission.chat
+    sequences = [admit(BROKEN, BROKEN_PARAMS), admit(OTHER, OTHER_PARAMS)]
+    broken = sequences[0].prompt.artifacts[0]
+
+    def media_rows(self: Any, artifacts: Any) -> Any:
+        if any(artifact is broken for artifact in artifacts):
+            raise error
+        return plain(self, artifacts)
+
+    monkeypatch.setattr(adapter, "media_rows", media_rows)
+    for _ in llm.parts.engine.run(sequences):
+        check_books(llm)
+    assert sequences[0].finish is FinishReason.ERROR
+    assert type(error).__name__ in str(sequences[0].error)
+    assert tuple(sequences[1].output_ids) == alone.token_ids

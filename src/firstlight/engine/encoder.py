@@ -19,7 +19,6 @@ from firstlight.engine.prompt import Prompt
 from firstlight.errors import MediaError, RequestError
 from firstlight.memory.encoder_cache import EncoderCache, EncoderCacheUsage, owned
 from firstlight.models.adapter import Artifact
-from firstlight.models.probe import PROBE_ERRORS
 
 Clock = Callable[[], float]
 
@@ -312,8 +311,11 @@ class Encoder(Generic[R]):
         artifacts = [want.request.prompt.artifacts[want.item.index] for want in wants]
         try:
             results = adapter.media_rows(artifacts)
-        # The adapter's own code may fail in any of these ways; its other requests must live on.
-        except PROBE_ERRORS as error:
+        except MediaError:
+            raise
+        # The adapter's own code may fail in any way, out of memory among them; its other requests
+        # must live on.
+        except Exception as error:
             raise MediaError(f"encoding fails: {type(error).__name__}: {error}") from error
         if len(results) != len(wants):
             raise MediaError(f"the encoder gives {len(results)} results for {len(wants)} items")
