@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from firstlight.core.structured_outputs import StructuredOutputs
 from firstlight.core.text import check_text
 from firstlight.errors import RequestError
 
@@ -76,6 +77,8 @@ class SamplingParams:
         ignore_eos: go on after the model's own end tokens.
         seed: makes this request's draws repeatable, whatever else is in the batch.
         logprobs: report this many alternatives per token (0: only the chosen one); None is off.
+        structured_outputs: the form that the answer's text must have, e.g. a JSON schema.
+        skip_special_tokens: leave special tokens out of the text.
     """
 
     temperature: float = 1.0
@@ -92,6 +95,8 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
     logprobs: int | None = None
+    structured_outputs: StructuredOutputs | None = None
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
@@ -103,6 +108,7 @@ class SamplingParams:
                 object.__setattr__(self, name, plain(getattr(self, name)))
         self._check_distribution()
         self._check_limits()
+        self._check_form()
 
     def _check_distribution(self) -> None:
         for name, low, high in (
@@ -137,6 +143,21 @@ class SamplingParams:
             check_text(text, f"stop[{i}]")
         ok = all(_is_count(t) for t in self.stop_token_ids)
         _require(ok, "stop_token_ids", self.stop_token_ids, "token ids")
+
+    def _check_form(self) -> None:
+        """A form says itself where the answer may end, and where it must."""
+        form = self.structured_outputs
+        if form is None:
+            return
+        ok = isinstance(form, StructuredOutputs)
+        _require(ok, "structured_outputs", form, "StructuredOutputs, or None")
+        for name, neutral in (("ignore_eos", False), ("min_tokens", 0)):
+            value = getattr(self, name)
+            if value != neutral:
+                raise RequestError(
+                    f"{name} = {value!r} cannot go with {form.where}: the answer ends where its "
+                    f"form is complete; accepted: {neutral!r}"
+                )
 
     @property
     def greedy(self) -> bool:

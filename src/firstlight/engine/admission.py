@@ -23,7 +23,7 @@ from firstlight.errors import MediaError, RequestError
 from firstlight.media import Artifact, ImagePipeline, Prepared
 from firstlight.memory.prefix_key import PrefixKey
 from firstlight.models.loading import LoadedModel
-from firstlight.sampling import SamplingState
+from firstlight.sampling import Grammar, Grammars, SamplingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Admission:
         self._model = model
         self._pipeline = pipeline
         self._prompts = PromptBuilder(model.tokenizer, model.chat_template, model.adapter)
+        self._grammars = Grammars(model.tokenizer, model.eos_token_ids)
         self._max_context = max_context
         self._page_size = page_size
         self._limit = limit
@@ -189,6 +190,7 @@ class Admission:
 
     def _draft(self, draft: Draft) -> Draft:
         """The draft, if this model can be asked for it."""
+        self._grammar(draft.params)  # before its pictures are read
         processor, name = self._model.image_processor, self._model.name
         videos = [source for source in draft.sources if isinstance(source, VideoSource)]
         if processor is None and draft.sources:
@@ -232,8 +234,11 @@ class Admission:
                 prompt_ids=prompt.ids,
                 generator=self._generator(params),
                 eos_token_ids=tuple(model.eos_token_ids),
+                grammar=self._grammar(params),
             ),
-            detokenizer=Detokenizer(model.tokenizer, params.stop),
+            detokenizer=Detokenizer(
+                model.tokenizer, params.stop, skip_special_tokens=params.skip_special_tokens
+            ),
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
             started=started,
             # A list of its own: it grows with the answer.
@@ -241,6 +246,15 @@ class Admission:
             needs=media,
             blocks=blocks,
         )
+
+    def _grammar(self, params: SamplingParams) -> Grammar | None:
+        """The form of the answer at its beginning.
+
+        Raises:
+            RequestError: it cannot be compiled.
+        """
+        form = params.structured_outputs
+        return None if form is None else self._grammars.start(form)
 
     def _generator(self, params: SamplingParams) -> torch.Generator | None:
         if params.greedy:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from firstlight.core.output import TokenLogprob
-from firstlight.errors import LogitsError
+from firstlight.errors import LogitsError, RequestError
 from firstlight.sampling.filters import candidates, min_p, top_k, top_p
 from firstlight.sampling.logprobs import token_logprobs
 from firstlight.sampling.penalties import occurrence_penalties_, repetition_penalty_, suppress_
@@ -31,7 +31,7 @@ class Sampled:
 
     token_id: int
     logprob: TokenLogprob | None = None
-    error: LogitsError | None = None
+    error: RequestError | None = None
 
 
 class Sampler:
@@ -56,12 +56,14 @@ class Sampler:
 
         Returns:
             Per request the token, or an error that concerns this request alone: its logits have no
-            finite maximum.
+            finite maximum, or the form of its answer cannot be kept.
         """
         if all(_plain_greedy(state) for state in states):
             return _greedy(logits)
-        adjusted = _adjust(logits, states)
+        adjusted, lost = _adjust(logits, states)
         chosen = _greedy(adjusted)
+        for i, error in lost.items():
+            chosen[i] = Sampled(-1, error=error)
         for width, rows in _groups(states, chosen, logits.shape[-1]).items():
             tokens = self._draw(adjusted[rows], [states[i] for i in rows], width)
             for i, token in zip(rows, tokens, strict=True):
@@ -117,6 +119,7 @@ def _plain_greedy(state: SamplingState) -> bool:
     params = state.params
     return (
         params.greedy
+        and state.grammar is None
         and params.logprobs is None
         and params.repetition_penalty == 1
         and params.presence_penalty == 0
@@ -140,11 +143,23 @@ def _not_finite(value: float) -> LogitsError:
     return LogitsError(f"the model's logits for this request hold {value}")
 
 
-def _adjust(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-    """A copy of the logits with penalties and suppressed end tokens."""
+def _adjust(
+    logits: Tensor, states: Sequence[SamplingState]
+) -> tuple[Tensor, dict[int, RequestError]]:
+    """A copy of the logits with forms kept, penalties, and suppressed end tokens.
+
+    Also the rows whose form cannot be kept, and why.
+    """
     adjusted = logits.clone()
-    for row, state in zip(adjusted, states, strict=True):
+    lost: dict[int, RequestError] = {}
+    for i, (row, state) in enumerate(zip(adjusted, states, strict=True)):
         params = state.params
+        if state.grammar is not None:
+            try:
+                state.grammar.restrict_(row, state.output_ids, params.stop_token_ids)
+            except RequestError as error:
+                lost[i] = error
+                continue
         if params.repetition_penalty != 1:
             repetition_penalty_(row, state.seen_ids(), params.repetition_penalty)
         if params.presence_penalty or params.frequency_penalty:
@@ -153,7 +168,7 @@ def _adjust(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
             )
         if suppressed := state.suppressed_ids():
             suppress_(row, suppressed)
-    return adjusted
+    return adjusted, lost
 
 
 def _filter(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.sampling.grammar import Grammar
 
 _SEED_RANGE = 1 << 64  # torch's generators take 64 bits
 
@@ -23,6 +24,7 @@ class SamplingState:
         eos_token_ids: the model's own end tokens.
         generator: source of this request's draws; by default one of its own if it has a seed. It
             moves by one draw per sampled token, so neighbours in a batch change nothing.
+        grammar: the form that the answer must have; it follows ``output_ids`` by itself.
     """
 
     params: SamplingParams
@@ -30,6 +32,7 @@ class SamplingState:
     output_ids: list[int] = field(default_factory=list)
     eos_token_ids: Sequence[int] = ()
     generator: torch.Generator | None = None
+    grammar: Grammar | None = None
     _counts: Counter[int] = field(default_factory=Counter)
     _counted: int = 0
     _prompt_set: frozenset[int] | None = None
