@@ -127,20 +127,46 @@ def test_a_page_missing_in_front_of_the_window_does_no_harm() -> None:
     assert memory.start(_key(ids), 29).cached == 28
 
 
+def _crowd(memory: KVMemory, tokens: int) -> None:
+    """Somebody who needs so many tokens' bindings at once, and leaves nothing behind."""
+    other = memory.start(_key([7] * (tokens + 1)), 0)
+    assert memory.reserve(other, tokens)
+    assert memory.prepare(other, 0, tokens)
+    memory.release(other)
+
+
 def test_cached_windows_are_evicted_the_oldest_first_while_their_pages_stay_cached() -> None:
     memory = _memory(11)
     old, new = list(range(17)), list(range(50, 67))
     for ids in (old, new):
         memory.release(_run(memory, _key(ids)))
     assert memory.usage().sides[0].cached == 8
-    other = memory.start(_key([7] * 20), 0)
-    assert memory.reserve(other, 20)
-    assert memory.prepare(other, 0, 20)  # 5 bindings; 2 are free
+    _crowd(memory, 28)  # 7 bindings; 2 are free, 4 lie in the middle of a prompt
     assert memory.usage().pages.evictions == 0
-    assert memory.usage().sides[0].evictions == 3
-    memory.release(other)
+    assert memory.usage().sides[0].evictions == 5
     assert memory.start(_key(old), 16).cached == 0
     assert memory.start(_key(new), 16).cached == 16
+
+
+def test_windows_in_the_middle_of_a_prompt_are_evicted_before_those_at_its_end() -> None:
+    memory = _memory(13)
+    first, long = list(range(17)), list(range(50, 83))
+    memory.release(_run(memory, _key(first)))
+    memory.release(_run(memory, _key(long), chunk=4))
+    _crowd(memory, 32)  # 8 bindings; the ends take 2 each of the 12
+    assert memory.start(_key(first), 16).cached == 16
+    assert memory.start(_key(long), 32).cached == 32
+
+
+def test_where_prompts_have_parted_before_the_window_is_kept() -> None:
+    memory = _memory(15)
+    shared = list(range(16))
+    memory.release(_run(memory, _key([*shared, *range(100, 125)]), chunk=4))
+    _crowd(memory, 56)
+    assert memory.start(_key([*shared, 1]), 16).cached == 0, "nothing has to be lost"
+    memory.release(_run(memory, _key([*shared, *range(200, 225)]), chunk=4))
+    _crowd(memory, 40)  # 10 bindings; 4 are free, 4 are the two windows'
+    assert memory.start(_key([*shared, 1]), 16).cached == 16
 
 
 def test_bindings_that_a_request_needs_are_not_evicted() -> None:

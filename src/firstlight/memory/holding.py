@@ -18,6 +18,10 @@ class Holding:
             bindings on that side this request needs.
         cached: tokens found in the prefix cache at the start.
         expected: pages that the request may come to hold; 0 if it did not say.
+        known: leading pages whose contents were cached at the start, also where a windowed side had
+            lost what a hit needs.
+        complete: whether something was published: what leaves a window from then on ends a prefix
+            that later requests may go on from.
         published: leading pages that are in the prefix tree, at this request's own ids.
         deferred: what is to be cached at the release only, as (key, full pages), because other
             pages with the same contents were cached first.
@@ -29,6 +33,8 @@ class Holding:
     bound: list[range] = field(default_factory=list)
     cached: int = 0
     expected: int = 0
+    known: int = 0
+    complete: bool = False
     published: int = 0
     deferred: tuple[PrefixKey, int] | None = None
     looked_up: bool = False

@@ -109,6 +109,7 @@ class KVMemory:
             return holding
         most = max(min(limit, key.length - 1), 0) // self.page_size
         pages = self.tree.match(key, most)
+        holding.known = len(pages)
         del pages[self._usable(key, pages) :]
         holding.pages = pages
         holding.published = len(pages)
@@ -195,7 +196,7 @@ class KVMemory:
             bound = holding.bound[i]
             first = min(side.spec.first_seen(computed) // self.page_size, bound.stop)
             if first > bound.start:
-                side.leave(holding.pages[bound.start : first])
+                self._pass(side, holding, bound.start, first)
                 holding.bound[i] = range(first, bound.stop)
 
     def publish(self, holding: Holding, key: PrefixKey, computed: int) -> None:
@@ -206,6 +207,7 @@ class KVMemory:
         """
         if not self.prefix_cache:
             return
+        holding.complete = True
         n_pages = min(computed // self.page_size, key.n_pages)
         if holding.deferred:
             holding.deferred = key, n_pages
@@ -307,6 +309,21 @@ class KVMemory:
                     # Every hit that ends between here and n misses this page as well.
                     return at
         return n
+
+    def _pass(self, side: WindowSide, holding: Holding, start: int, stop: int) -> None:
+        """The window of a request has moved past its pages ``[start, stop)``.
+
+        While its prompt is computed these are pages that nobody is likely to go on from, but for
+        the window before the point up to which others have asked the same.
+        """
+        pages, known = holding.pages, holding.known
+        if holding.complete:
+            side.leave(pages[start:stop])
+            return
+        low = side.spec.first_seen(known * self.page_size) // self.page_size
+        low, high = (min(max(at, start), stop) for at in (low, known))
+        side.leave(pages[low:high])
+        side.leave([*pages[start:low], *pages[high:stop]], soon=True)
 
     def _rewind(self, holding: Holding) -> None:
         """After a flush, pages that were published are so no longer."""

@@ -2,8 +2,9 @@
 
 A binding is *needed* while the window of some running request reaches its page. After that it is
 dropped at once, or, where the prefix cache is on, becomes *idle*: it stays for a later request with
-the same prefix until others need its physical page. The binding that became idle first goes first
-(the page itself may stay cached: a tombstone).
+the same prefix until others need its physical page (the page itself may stay cached: a tombstone).
+First go those from the middle of a prompt, where no later request is likely to go on; then the one
+that became idle first.
 """
 
 from __future__ import annotations
@@ -75,8 +76,12 @@ class WindowSide:
             self._needs[page] += 1
             self._idle.pop(page, None)
 
-    def leave(self, pages: Sequence[VirtualPage]) -> None:
-        """One request less needs the bindings of ``pages``."""
+    def leave(self, pages: Sequence[VirtualPage], *, soon: bool = False) -> None:
+        """One request less needs the bindings of ``pages``.
+
+        Args:
+            soon: no later request is likely to go on from here: these are evicted before others.
+        """
         unneeded: list[VirtualPage] = []
         for page in pages:
             self._needs[page] -= 1
@@ -84,6 +89,8 @@ class WindowSide:
                 unneeded.append(page)
         if self.keep:
             self._idle.update(dict.fromkeys(unneeded))
+            for page in reversed(unneeded) if soon else ():
+                self._idle.move_to_end(page, last=False)
         else:
             self.allocator.free([self.map.unbind(page) for page in unneeded])
 
