@@ -1,0 +1,75 @@
+"""What is typed behind ``firstlight serve``, as the server gets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import firstlight.server.serve
+from firstlight.cli.main import main
+from firstlight.config import EngineConfig
+from firstlight.server.settings import ServerSettings
+
+Started = list[tuple[EngineConfig, ServerSettings]]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    """The settings of every server that was started; none serves."""
+    found: Started = []
+
+    def serve(config: EngineConfig, settings: ServerSettings, **more: Any) -> Any:
+        found.append((config, settings))
+        return lambda: None
+
+    monkeypatch.setattr(firstlight.server.serve, "serve", serve)
+    return found
+
+
+def test_without_options_all_is_as_by_default(started: Started) -> None:
+    assert main(["serve"]) == 0
+    assert started == [(EngineConfig(), ServerSettings())]
+
+
+def test_options_become_settings_of_engine_and_server(started: Started) -> None:
+    arguments = ["serve", "some/model", "--host", "::1", "--port", "9", "--max-num-seqs", "3"]
+    arguments += ["--served-model-name", "a", "--served-model-name", "b", "--no-prefix-cache"]
+    arguments += ["--cors-origin", "https://a", "--api-key-file", "keys", "--drain-seconds", "2"]
+    arguments += ["--allowed-media-domain", "a.example", "--max-waiting", "5", "--log-format"]
+    arguments += ["json", "--max-context", "64", "--request-seconds", "7", "--eager"]
+    assert main(arguments) == 0
+    ((config, settings),) = started
+    assert (config.model, config.max_num_seqs, config.max_context) == ("some/model", 3, 64)
+    assert (config.prefix_cache, config.eager) == (False, True)
+    assert config.allowed_media_domains == ("a.example",)
+    assert settings == ServerSettings(
+        host="::1",
+        port=9,
+        served_model_name=("a", "b"),
+        cors_origins=("https://a",),
+        api_key_file=Path("keys"),
+        drain_seconds=2.0,
+        request_seconds=7.0,
+        max_waiting=5,
+        log_format="json",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "70000"], "port = 70000; accepted: an int from 0 to 65535"),
+        (["--dtype", "int8"], "dtype = 'int8'; accepted: "),
+        (["--api-key", "secret"], "No such option: --api-key"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(
+    arguments: list[str], message: str, started: Started, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "secret" not in err
+    assert started == []

@@ -1,0 +1,126 @@
+"""The start of a server: its address, its first lines; and its end, as a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from firstlight.engine.build import Parts
+from firstlight.errors import ConfigError
+from firstlight.server.keys import KeyRing
+from firstlight.server.serve import bind, open_service
+from firstlight.server.settings import ServerSettings
+from firstlight.server.start_lines import size, start_lines
+from tests.conftest import TinyCheckpoint
+from tests.server.asking import CHAT, body, events
+from tests.server.running import KEYS
+
+
+def test_an_address_that_is_taken_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"host = '127.0.0.1' and port = {port}"):
+            bind("127.0.0.1", port)
+
+
+def test_nobody_is_let_in_before_the_server_listens() -> None:
+    with bind("127.0.0.1", 0) as sock, pytest.raises(ConnectionRefusedError):
+        socket.create_connection(sock.getsockname(), timeout=1)
+
+
+def test_the_first_lines_say_what_is_served_with_what_and_no_key(parts: Parts) -> None:
+    service = open_service(parts, ServerSettings(host="0.0.0.0", served_model_name=("my-model",)))
+    text = "\n".join(start_lines(service, KeyRing(KEYS)))
+    assert "Qwen3VLForConditionalGeneration" in text
+    assert "my-model" in text
+    assert f"context {parts.memory.max_context}" in text
+    assert "max_waiting=256" in text
+    for phase in ("prefill", "decode"):
+        line = next(line for line in text.splitlines() if line.startswith(phase))
+        assert " graphs in " in line
+    assert all(key not in text for key in KEYS)
+    assert "WARNING" not in text
+
+
+def test_a_server_that_others_reach_without_a_key_warns(parts: Parts) -> None:
+    for host, warned in (("0.0.0.0", True), ("127.0.0.1", False)):
+        service = open_service(parts, ServerSettings(host=host))
+        text = "\n".join(start_lines(service, KeyRing([])))
+        assert ("WARNING" in text) is warned
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 30, "3.0 GiB")]
+)
+def test_bytes_for_people(n: int, text: str) -> None:
+    assert size(n) == text
+
+
+@contextmanager
+def process(model: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``firstlight serve`` and its address."""
+    command = [sys.executable, "-m", "firstlight", "serve", model, "--port", "0", *options]
+    command += ["--buckets", "64", "--proof", "off", "--padding-cost", "free", "--no-progress"]
+    environ = {**os.environ, "FIRSTLIGHT_API_KEY": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
+    )
+    try:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith("listening"):
+                yield child, line.split()[1]
+                break
+        else:
+            assert child.stderr is not None
+            raise AssertionError(child.stderr.read())
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.slow
+def test_sigterm_lets_a_stream_finish_and_then_ends_the_process(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    with process(str(tiny_checkpoint("qwen3_vl"))) as (child, url):
+        with (
+            httpx2.Client(base_url=url, timeout=30) as http,
+            http.stream("POST", CHAT, json=body(tokens=400, stream=True)) as response,
+        ):
+            chunks = events(response)
+            next(chunks)
+            child.send_signal(signal.SIGTERM)
+            *_, last = chunks
+            assert last == "[DONE]"
+        assert child.wait(10) == -signal.SIGTERM
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{url}/health")
+
+
+@pytest.mark.slow
+def test_what_does_not_finish_in_time_is_cut_with_an_error_and_the_process_ends(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    with process(str(tiny_checkpoint("qwen3_vl")), "--drain-seconds", "0.1") as (child, url):
+        with (
+            httpx2.Client(base_url=url, timeout=30) as http,
+            http.stream("POST", CHAT, json=body(tokens=1000, stream=True, n=4)) as response,
+        ):
+            chunks = events(response)
+            next(chunks)
+            began = time.monotonic()
+            child.send_signal(signal.SIGTERM)
+            *_, last = chunks
+        assert last["error"]["code"] == "shutting_down"
+        child.wait(10)
+        assert time.monotonic() - began < 5
