@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import re
 import sys
 from fractions import Fraction
@@ -14,6 +15,7 @@ from firstlight.errors import MediaError
 from firstlight.media.video import VideoLimits, VideoOptions
 from firstlight.media.video_file import decode_file, decoder_version
 from tests.media.clips import PLAIN_RULES, RULES, clip, movie
+from tests.media.mutations import mutated
 
 av = pytest.importorskip("av", reason="PyAV, which the extra 'video' installs, is not there")
 
@@ -93,6 +95,7 @@ def test_sound_alone_is_no_video() -> None:
     ("limits", "message"),
     [
         (VideoLimits(source_frames=9), "has 10 frames; at most 9"),
+        (VideoLimits(source_pixels=9999), "10 frames of 48 x 32 have 15360 pixels to decode"),
         (VideoLimits(pixels=100), "have 6144 pixels; at most 100"),
     ],
 )
@@ -114,3 +117,28 @@ def test_without_pyav_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_decoders_version_is_known_without_loading_it() -> None:
     assert decoder_version() == av.__version__
+
+
+def _damaged(count: int) -> None:
+    files = (
+        movie(clip(8)),
+        movie(clip(8), codec="libvpx", container="webm", pixels="yuv420p"),
+        movie(clip(8), codec="mpeg4", container="avi", pixels="yuv420p"),
+    )
+    rng = random.Random(count)
+    outcomes = set()
+    for _ in range(count):
+        try:
+            outcomes.add(decode_file(mutated(rng, rng.choice(files), files), RULES).total > 0)
+        except MediaError:
+            outcomes.add(False)
+    assert outcomes == {True, False}
+
+
+def test_some_damaged_files_give_a_video_or_an_error() -> None:
+    _damaged(100)
+
+
+@pytest.mark.slow
+def test_many_damaged_files_give_a_video_or_an_error() -> None:
+    _damaged(5000)

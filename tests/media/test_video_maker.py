@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,19 @@ def test_what_is_no_video_is_refused_by_its_place(
 ) -> None:
     with pytest.raises(MediaError, match=message):
         pipeline.prepare([item])
+
+
+def test_an_animated_picture_is_a_video_without_pyav(
+    pipeline: ImagePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    file = io.BytesIO()
+    first, *rest = clip(4, seed=80)
+    first.save(file, "GIF", save_all=True, append_images=rest, duration=500)
+    (made,) = pipeline.lookup([video(file.getvalue())])
+    assert made.tensors["timestamps"].tolist() == [0.25, 1.25]
+    with pytest.raises(MediaError, match="needs PyAV"):
+        pipeline.lookup([video(b"\0\0\0\x18ftypmp42")])
 
 
 def test_a_model_without_videos_refuses_one() -> None:

@@ -74,6 +74,11 @@ class VideoOptions:
     fps: float | None = None
     num_frames: int | None = None
 
+    def check_file(self) -> None:
+        """Raise MediaError for a pair that says two things about a file."""
+        if self.fps is not None and self.num_frames is not None:
+            raise MediaError("give either fps or num_frames of a video file, not both")
+
 
 @dataclass(frozen=True, slots=True)
 class VideoLimits:
@@ -82,15 +87,18 @@ class VideoLimits:
     Attributes:
         image: of one frame.
         source_frames: frames of a list or a file, taken or not: each has to be read or decoded.
+        source_pixels: width times height of all frames of a file together: decoding one means to
+            decode those before it. 33,000 frames of 1920 x 1080.
         pixels: width times height of all taken frames together, as the model gets them.
     """
 
     image: ImageLimits = field(default_factory=ImageLimits)
     source_frames: int = 36_000
+    source_pixels: int = 1 << 36
     pixels: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        for name in ("source_frames", "pixels"):
+        for name in ("source_frames", "source_pixels", "pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}; accepted: an int from 1")
 
@@ -101,6 +109,15 @@ class VideoLimits:
         if total > self.source_frames:
             raise MediaError(
                 f"the video has {total} frames; at most {self.source_frames} are accepted"
+            )
+
+    def check_source(self, total: int, width: int, height: int) -> None:
+        """Raise MediaError for a file without frames, or with more than may be decoded."""
+        self.check_frames(total)
+        if total * width * height > self.source_pixels:
+            raise MediaError(
+                f"the video's {total} frames of {width} x {height} have {total * width * height} "
+                f"pixels to decode; at most {self.source_pixels} are accepted"
             )
 
     def check_pixels(self, frames: int, height: int, width: int) -> None:

@@ -24,7 +24,7 @@ from firstlight.media.video import (
 from firstlight.media.video_frames import Fitter
 
 CONTAINERS: Final = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi", "mpegts",
-                     "mpeg", "flv", "ogg", "gif", "apng", "webp_pipe")  # fmt: skip
+                     "mpeg", "flv", "ogg")  # fmt: skip
 """Names of FFmpeg's readers that may open a file: none that follows a reference to another one,
 as play lists do."""
 
@@ -65,8 +65,7 @@ def decode_file(
     """
     options, limits = options or VideoOptions(), limits or VideoLimits()
     av = _pyav()
-    if options.fps is not None and options.num_frames is not None:
-        raise MediaError("give either fps or num_frames of a video file, not both")
+    options.check_file()
     total, fps = _read(av, data, lambda container, stream: _facts(container, stream, limits))
     for counted in (total, None):
         if counted is None:
@@ -112,11 +111,12 @@ def _read(av: ModuleType, data: bytes, work: Callable[[Any, Any], _T]) -> _T:
 
 def _facts(container: Any, stream: Any, limits: VideoLimits) -> tuple[int, float]:
     """Frames and frames a second; counted where the file does not say how many."""
-    limits.image.check(stream.codec_context.width, stream.codec_context.height)
+    width, height = stream.codec_context.width, stream.codec_context.height
+    limits.image.check(width, height)
     rate = stream.average_rate or stream.guessed_rate
     fps = float(rate) if rate else UNKNOWN_FPS
     total = stream.frames or sum(1 for packet in container.demux(stream) if packet.size)
-    limits.check_frames(total)
+    limits.check_source(total, width, height)
     return total, fps
 
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 import PIL
 
 from firstlight.errors import MediaError
+from firstlight.media.animation import decode_animation, is_animation
 from firstlight.media.artifact import VIDEO
 from firstlight.media.artifact_maker import Made, Miss
 from firstlight.media.colour import WHITE, Colour
@@ -137,8 +138,11 @@ class VideoMaker:
         if isinstance(snapshot, FramesSnapshot):
             frames = [frame.data for frame in snapshot.frames]
             return decode_frames(frames, rules, options, limits, snapshot.digest, self._background)
-        assert isinstance(snapshot.data, bytes)
-        return decode_file(snapshot.data, rules, options, limits, snapshot.digest)
+        data, digest = snapshot.data, snapshot.digest
+        assert isinstance(data, bytes)
+        if is_animation(data):
+            return decode_animation(data, rules, options, limits, digest, self._background)
+        return decode_file(data, rules, options, limits, digest)
 
     def _fingerprint(self) -> str:
         facts = {
