@@ -72,8 +72,12 @@ def run(kinds: Sequence[str], seeds: range, command: Sequence[str] = CHILD) -> R
         if child.returncode == 0:
             break
         told = child.stderr.decode(errors="replace")[-400:]
-        result.faults.append(f"{last}: the process ended with {child.returncode}: {told}")
-        first = max(last, first) + 1
+        result.faults.append(
+            f"{max(last, first)}: the process ended with {child.returncode}: {told}"
+        )
+        if last < first:
+            break  # it did not even begin
+        first = last + 1
     return result
 
 

@@ -80,3 +80,9 @@ def test_a_process_that_dies_is_a_fault_of_its_seed_and_the_next_one_goes_on() -
     result = run(["file"], range(2), (sys.executable, "-c", dies))
     assert [fault.split(":")[0] for fault in result.faults] == ["0", "1"]
     assert all("ended with -6" in fault for fault in result.faults)
+
+
+def test_a_process_that_does_not_begin_is_not_started_again() -> None:
+    result = run(["file"], range(20), (sys.executable, "-c", "raise SystemExit(3)"))
+    assert len(result.faults) == 1
+    assert "ended with 3" in result.faults[0]
