@@ -122,13 +122,12 @@ def test_completions_take_16_tokens_by_default(http: httpx2.Client) -> None:
     assert answer["usage"]["completion_tokens"] == 16
 
 
-@pytest.mark.parametrize("name", ["tools", "functions", "logit_bias", "response_format", "audio"])
+@pytest.mark.parametrize("name", ["tools", "functions", "logit_bias", "audio"])
 def test_what_is_not_implemented_is_refused_by_name(name: str, http: httpx2.Client) -> None:
     value: Any = {
         "tools": [{"type": "function", "function": {"name": "f"}}],
         "functions": [{"name": "f"}],
         "logit_bias": {"5": 10.0},
-        "response_format": {"type": "json_object"},
         "audio": {"voice": "a"},
     }[name]
     error = error_of(http.post(CHAT, json=body() | {name: value}))

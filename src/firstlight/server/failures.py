@@ -22,7 +22,10 @@ from firstlight.errors import (
 
 _INVALID = "invalid_request_error"
 # The place that the engine's messages about a request begin with.
-_PLACE = re.compile(r"(?:the detail of )?((?:messages|prompt|images)(?:\[\d+\]|\.\w+)*|\w+(?= = ))")
+_PLACE = re.compile(
+    r"(?:the detail of )?((?:messages|prompt|images|response_format|structured_outputs|tools)"
+    r"(?:\[\d+\]|\.[\w$-]+)*|\w+(?= = ))"
+)
 _KINDS: Mapping[type[ServingError], tuple[int, str, str]] = {
     OverloadedError: (429, "rate_limit_error", "queue_full"),
     DeadlineError: (504, "timeout_error", "deadline_exceeded"),

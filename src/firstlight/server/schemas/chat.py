@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from firstlight.core.sampling_params import SamplingParams
-from firstlight.server.schemas.fields import Positive, Strict, ignored, only
+from firstlight.server.schemas.fields import Positive, ignored, only
 from firstlight.server.schemas.generation import Limited
 from firstlight.server.schemas.messages import Messages
-
-
-class ResponseFormat(Strict):
-    """The form of the answer."""
-
-    type: Annotated[Literal["text", "json_object", "json_schema"], only("text")]
-    json_schema: Any = None
 
 
 class ChatRequest(Limited):
@@ -43,7 +36,6 @@ class ChatRequest(Limited):
     prediction: Any = ignored("a prediction may speed up an answer and never changes it")
     service_tier: Annotated[str | None, only(None, "auto", "default")] = None
     parallel_tool_calls: bool | None = ignored("no tools are called")
-    response_format: ResponseFormat | None = Field(None, description="`text` alone.")
     tools: Annotated[list[Any] | None, only(None, [])] = None
     tool_choice: Annotated[Any, only(None, "none", "auto")] = None
     functions: Annotated[list[Any] | None, only(None, [])] = None

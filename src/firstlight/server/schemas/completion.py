@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -25,7 +25,6 @@ class CompletionRequest(Limited):
     )
     suffix: Annotated[str | None, only(None, "")] = None
     echo: Annotated[bool | None, only(None, False)] = None
-    response_format: Annotated[Any, only(None, {"type": "text"})] = None
     add_special_tokens: Annotated[bool | None, only(None, True)] = None
 
     @property

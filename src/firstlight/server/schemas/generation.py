@@ -20,6 +20,7 @@ from firstlight.server.schemas.fields import (
     ignored,
     only,
 )
+from firstlight.server.schemas.forms import FormFields, ResponseFormat, check_one_form, form_of
 
 
 class StreamOptions(Strict):
@@ -87,7 +88,19 @@ class Generation(Strict):
     guided_regex: Annotated[Any, only(None)] = None
     guided_choice: Annotated[Any, only(None)] = None
     guided_grammar: Annotated[Any, only(None)] = None
-    structured_outputs: Annotated[Any, only(None)] = None
+    response_format: ResponseFormat | None = Field(
+        None,
+        description="The form of the answer: `text`, `json_object` or `json_schema`; see "
+        "[structured output](structured-output.md).",
+    )
+    structured_outputs: FormFields | None = Field(
+        None, description="The same with `json`, `json_object`, `regex`, `choice` or `grammar`."
+    )
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Generation:
+        check_one_form(self.response_format, self.structured_outputs)
+        return self
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> Generation:
@@ -121,6 +134,7 @@ class Generation(Strict):
             "stop_token_ids": self.stop_token_ids,
             "ignore_eos": self.ignore_eos,
             "seed": self.seed,
+            "structured_outputs": form_of(self.response_format, self.structured_outputs),
         }
         asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **asked)
