@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 import firstlight.demo
 from firstlight.engine.messages import collect_media
 from firstlight.engine.prompt import Prompt, PromptBuilder
+from firstlight.errors import MediaError
 from firstlight.media import Artifact
 from tests.engine.tokenizers import sentencepiece_like
 
@@ -254,6 +255,36 @@ def test_a_picture_is_bound_to_its_own_place_whatever_is_typed(name: str, role: 
     decode = tokenizer_of(name).decode
     assert f"explain {typed}" in decode(prompt.ids[: span.start], skip_special_tokens=False)
     assert f"{typed}{typed}" in decode(prompt.ids[span.end :], skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", PLACEHOLDERS)
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_a_picture_in_any_role_is_in_the_prompt_or_refused_by_its_place(
+    name: str, role: str
+) -> None:
+    """H17: never a prompt that silently lacks it."""
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "hello"},
+        {
+            "role": role,
+            "content": [{"type": "text", "text": "see"}, {"type": "image", "image": "unread"}],
+            **({"tool_call_id": "1"} if role == "tool" else {}),
+        },
+        {"role": "user", "content": "What is it?"},
+    ]
+    marker = tokenizer_of(name).convert_tokens_to_ids(PLACEHOLDERS[name])
+    if name == "mistral" and role != "user":  # its template writes only users' pictures
+        refusal = rf"messages\[1\]\.content\[1\] is a picture, but .*role '{role}'"
+        with pytest.raises(MediaError, match=refusal):
+            prompt_of(name, messages)
+        return
+    prompt = prompt_of(name, messages)
+    (span,) = prompt.spans
+    assert prompt.ids[span.start : span.end] == [marker] * 4
+    assert prompt.ids.count(marker) == 4
+    before = tokenizer_of(name).decode(prompt.ids[: span.start], skip_special_tokens=False)
+    assert "see" in before
+    assert "What is it?" not in before
 
 
 @NAMES
