@@ -10,6 +10,7 @@ from PIL import Image, ImageFile
 
 from firstlight.errors import ConfigError, MediaError
 from firstlight.media import ImageLimits, decode_image
+from firstlight.media.decode import accepted_formats
 from firstlight.media.image_limits import MODEST
 from tests.media.files import encoded, noise
 from tests.media.peaks import peak_mib
@@ -31,7 +32,7 @@ def vast(side: int) -> dict[str, bytes]:
     webp = encoded(small, "WEBP", lossless=True)
     at = webp.index(b"VP8L") + 9  # two sides of 14 bits, each less one
     sides = (side - 1 | side - 1 << 14).to_bytes(4, "little")
-    return {
+    files = {
         "PNG": vast_png(side, side),
         "JPEG": _patched(jpeg, jpeg.index(b"\xff\xc0") + 5, 2, side, "big"),
         "GIF": _patched(encoded(small, "GIF"), 6, 2, side, "little"),
@@ -39,6 +40,10 @@ def vast(side: int) -> dict[str, bytes]:
         "WEBP": webp[:at] + sides + webp[at + 4 :],
         "TIFF": tiff([[0]], 8, tags={256: [side], 257: [side]}),
     }
+    if "AVIF" in accepted_formats():
+        avif = encoded(small, "AVIF")
+        files["AVIF"] = _patched(avif, avif.index(b"ispe") + 8, 4, side, "big")
+    return files
 
 
 @pytest.mark.parametrize("kind", vast(9000))
