@@ -7,6 +7,7 @@ from collections.abc import Sequence as Seq
 
 from firstlight.config import EngineConfig
 from firstlight.core.timing import PictureTiming
+from firstlight.engine.heap import share_one_heap
 from firstlight.engine.messages import ImageSource, MediaSource
 from firstlight.engine.video_parts import VideoSource
 from firstlight.errors import ConfigError
@@ -81,6 +82,7 @@ def open_pipeline(
     """
     if model.image_processor is None:
         return None
+    share_one_heap()
     return ImagePipeline(
         model.image_processor,
         fetch_policy(config, any_path=any_path),
