@@ -137,6 +137,9 @@ def test_metrics_count_what_was_done(http: httpx2.Client) -> None:
     assert grown("graph_replay_total,bucket=1,phase=decode") == 8
     assert grown("graph_tokens_total,kind=live,phase=prefill") > usage["prompt_tokens"] // 2
     assert grown("embed_cache_misses_total") == 1
+    assert grown("mm_cache_queries_total") == 2
+    assert grown("mm_cache_hits_total") == 1
+    assert grown("media_process_seconds_count,step=decode") == 2
     assert after["firstlight_num_requests_running"] == 0
     assert after["firstlight_graph_capture_seconds,bucket=64,phase=prefill"] > 0
 

@@ -105,8 +105,15 @@ class EngineMetrics:
         yield self._count("embed_cache_hits", "Encoded pictures found.", cache.hits)
         yield self._count("embed_cache_misses", "... and not found.", cache.misses)
         yield self._count("embed_cache_evictions", "... and given up.", cache.evictions)
-        yield self._count("mm_cache_queries", "Look-ups of pictures.", cache.hits + cache.misses)
-        yield self._count("mm_cache_hits", "Of these, pictures found.", cache.hits)
+        if self.engine.parts.pipeline is not None:
+            artifacts = self.engine.parts.pipeline.usage()
+            asked = artifacts.hits + artifacts.misses + artifacts.joins
+            yield self._count("mm_cache_queries", "Look-ups of prepared pictures.", asked)
+            yield self._count("mm_cache_hits", "Of these, pictures found.", artifacts.hits)
+            yield self._count(
+                "mm_cache_evictions", "Prepared pictures given up.", artifacts.evictions
+            )
+            yield self._gauge("mm_cache_bytes", "Bytes of prepared pictures.", artifacts.bytes)
 
     def _graphs(self) -> Iterator[Metric]:
         counter = self.engine.parts.runners[Phase.DECODE].counter

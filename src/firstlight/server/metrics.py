@@ -26,13 +26,13 @@ _HISTOGRAMS = {
     "request_queue_time_seconds": ("In which nothing was done for a request.", _LATENCY),
     "request_prefill_time_seconds": ("Steps until a request's first token.", _LATENCY),
     "request_decode_time_seconds": ("Steps after a request's first token.", _LATENCY),
-    "media_process_seconds": ("Reading, decoding and preparing a request's pictures.", _LATENCY),
     "encoder_model_forward_seconds": ("Encoding a request's pictures.", _LATENCY),
     "step_seconds": ("One step of the engine.", _LATENCY),
     "iteration_tokens_total": ("Rows of one step.", _TOKENS),
     "request_prompt_tokens": ("Tokens of a request's prompt.", _TOKENS),
     "request_generation_tokens": ("Tokens of a request's answers.", _TOKENS),
 }
+_PICTURES = ("media_process_seconds", "Of each picture, by `step`: fetch, decode, process.")
 _COUNTERS = {
     "prompt_tokens": "Tokens of prompts.",
     "prompt_tokens_cached": "Of these, tokens found in the prefix cache.",
@@ -47,7 +47,8 @@ _TOTALS = _COUNTERS | {
 
 def described() -> list[tuple[str, str, str]]:
     """Name, kind and meaning of the metrics here; those of the engine say theirs themselves."""
-    rows = [(f"`{_NAME}{name}`", "histogram", text) for name, (text, _) in _HISTOGRAMS.items()]
+    histograms = [(name, text) for name, (text, _) in _HISTOGRAMS.items()]
+    rows = [(f"`{_NAME}{name}`", "histogram", text) for name, text in (*histograms, _PICTURES)]
     return [*rows, *((f"`{_NAME}{name}_total`", "counter", text) for name, text in _TOTALS.items())]
 
 
@@ -75,6 +76,13 @@ class Metrics:
             name: Counter(_NAME + name, text, ["model_name"], registry=self.registry).labels(model)
             for name, text in _COUNTERS.items()
         }
+        self._pictures = Histogram(
+            _NAME + _PICTURES[0],
+            _PICTURES[1],
+            ["model_name", "step"],
+            buckets=_LATENCY,
+            registry=self.registry,
+        )
         self._finished = self._counter("request_success", "finished_reason")
         self._failed = self._counter("request_failure", "code")
         for reason in ("stop", "length"):
@@ -119,9 +127,16 @@ class Metrics:
         self.observe("request_queue_time_seconds", waits.queue_s)
         self.observe("request_prefill_time_seconds", first.timings.prefill_s)
         self.observe("request_decode_time_seconds", first.timings.decode_s)
-        if first.usage.image_tokens:
-            self.observe("media_process_seconds", first.timings.media_s)
+        if first.timings.pictures:
             self.observe("encoder_model_forward_seconds", first.timings.encode_s)
+        for picture in first.timings.pictures:
+            steps = {
+                "fetch": picture.read_s,
+                "decode": picture.decode_s,
+                "process": picture.process_s,
+            }
+            for step, seconds in steps.items():
+                self._pictures.labels(self._labels["model_name"], step).observe(seconds)
         if waits.total_s is not None:
             self.observe("e2e_request_latency_seconds", waits.total_s)
 

@@ -184,6 +184,11 @@ class StepLoop:
         except RequestError as error:
             self._events.append((job, error))
             return
+        except Exception as error:  # the engine is as it was, and the others go on
+            _LOG.error("request %s could not be added", job.id, exc_info=error)
+            lost = RequestFailedError(f"the request could not be added ({type(error).__name__})")
+            self._events.append((job, lost))
+            return
         index = next(i for i, own in enumerate(job.sequences) if own is sequence)
         self._live[sequence] = _Run(job, index)
 
