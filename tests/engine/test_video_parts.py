@@ -69,6 +69,11 @@ def test_pictures_and_videos_come_in_their_order() -> None:
         ({"type": "video", "video": "a", "fps": True}, r"\.fps is True; accepted: a number"),
         ({"type": "video", "video": "a", "fps": float("nan")}, r"\.fps is nan; accepted"),
         ({"type": "video", "video": "a", "fps": "2"}, r"\.fps is '2'; accepted"),
+        ({"type": "video", "video": "a", "nframes": 8}, r"\.nframes is not supported for a video"),
+        (
+            {"type": "video_url", "video_url": {"url": URL, "detail": "low"}},
+            r"content\[0\]\.detail is not supported for a video; accepted: fps and num_frames",
+        ),
         ({"type": "video", "video": "a", "num_frames": 0}, r"\.num_frames is 0; accepted: an int"),
         ({"type": "video", "video": "a", "num_frames": 2.0}, r"\.num_frames is 2\.0; accepted"),
     ],

@@ -14,6 +14,11 @@ URL_TYPES: Final = ("video_url", "input_video")
 TYPES: Final = (*URL_TYPES, "video")
 URL_SCHEMES: Final = ("data:", "http:", "https:", "file:")
 _FIELDS: Final = ("video", "path", "url")
+_REFUSED: Final = (
+    "detail", "content_hash", "nframes", "sample_fps", "min_frames", "max_frames", "video_start",
+    "video_end", "min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width",
+)  # fmt: skip
+"""What others take beside a video, or pictures do: to leave it out in silence would mislead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,11 @@ def _from_url(part: Mapping[str, Any], where: str) -> VideoSource:
 
 
 def _options(fields: Mapping[str, Any], where: str) -> dict[str, object]:
+    for name in _REFUSED:
+        if fields.get(name) is not None:
+            raise RequestError(
+                f"{where}.{name} is not supported for a video; accepted: fps and num_frames"
+            )
     options: dict[str, object] = {}
     fps, num_frames = fields.get("fps"), fields.get("num_frames")
     if fps is not None:
