@@ -17,11 +17,12 @@ from starlette.types import ASGIApp
 from firstlight import __version__
 from firstlight.errors import FirstlightError
 from firstlight.server.failures import ApiError, Failure, failure_of
-from firstlight.server.gate import BodyLimit, KeyCheck, RequestLog
+from firstlight.server.gate import OPEN_PATHS, BodyLimit, KeyCheck, RequestLog
 from firstlight.server.keys import KeyRing
 from firstlight.server.parsing import failure_of_validation
 from firstlight.server.routes.facts import facts_routes
 from firstlight.server.routes.generate import generate_routes
+from firstlight.server.routes.playground import playground_assets, playground_routes
 from firstlight.server.service import Service
 
 
@@ -47,12 +48,14 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
     )
     api.include_router(generate_routes(service))
     api.include_router(facts_routes(service))
+    page = playground_assets()
+    api.include_router(playground_routes(page))
     _handle_errors(api)
     settings = service.settings
     app: ASGIApp = BodyLimit(
         api, service.engine.intake, settings.max_body_bytes, settings.body_seconds
     )
-    app = KeyCheck(app, keys)
+    app = KeyCheck(app, keys, OPEN_PATHS | page.keys())
     if settings.cors_origins:
         app = CORSMiddleware(
             app,

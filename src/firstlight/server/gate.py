@@ -7,6 +7,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from firstlight.server.keys import KeyRing
 from firstlight.server.logs import log_event, trace
 
 OPEN_PATHS = frozenset({"/health"})
-"""What is answered without a key: exactly these, in exactly this spelling."""
+"""What may be read without a key, beside the playground's files."""
 _LOG = logging.getLogger("firstlight.server")
 _CLOSE = {"Connection": "close"}  # what else is sent of the body is not read
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -82,15 +83,22 @@ class RequestLog:
 
 
 class KeyCheck:
-    """Turns away whoever brings no key, on every path but the open ones."""
+    """Turns away whoever brings no key, on every path but the open ones.
 
-    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
+    Args:
+        open_paths: what may be read without a key: exactly these, in exactly this spelling.
+    """
+
+    def __init__(
+        self, app: ASGIApp, keys: KeyRing, open_paths: Collection[str] = OPEN_PATHS
+    ) -> None:
         self._app = app
         self._keys = keys
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that brings a key, or needs none."""
-        if scope["type"] == "http" and self._keys and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and self._keys and not self._is_open(scope):
             given = _bearer(scope)
             if given is None or not self._keys.opens(given):
                 missing = "an API key is needed: Authorization: Bearer KEY"
@@ -105,6 +113,9 @@ class KeyCheck:
                 await failure.response()(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        return scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD")
 
 
 class BodyLimit:
