@@ -106,6 +106,19 @@ def tiff(
         339: ("H", [kind] * channels),
         **{tag: ("H", given) for tag, given in (tags or {}).items()},
     }
+    return _tiff_file(entries, pieces, places, endian)
+
+
+def _tiff_file(
+    entries: dict[int, tuple[str, Sequence[int]]], pieces: list[bytes], places: int, endian: str
+) -> bytes:
+    """Header, table of tags, the values that do not fit in it, and the pixels.
+
+    Args:
+        entries: form and values of each tag.
+        pieces: strips or tiles.
+        places: the tag that says where they begin.
+    """
     head = 8 + 2 + 12 * len(entries) + 4
     long = sum(_size(entry) for entry in entries.values() if _size(entry) > 4)
     starts = np.cumsum([head + long, *map(len, pieces[:-1])]).tolist()
