@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from firstlight.config import EngineConfig
 from firstlight.engine.build import Parts
 from firstlight.server.app import build_app
 from firstlight.server.keys import KeyRing
-from firstlight.server.serve import Server, open_parts, open_service
+from firstlight.server.serve import Server, bind, open_parts, open_service
 from firstlight.server.service import Service
 from firstlight.server.settings import ServerSettings
 
@@ -65,18 +66,26 @@ class Running:
 
 
 @contextmanager
-def running(parts: Parts, keys: tuple[str, ...] = (), **settings: Any) -> Iterator[Running]:
-    """Serve ``parts`` until the block ends; afterwards nobody runs them, and they can be reused."""
+def running(
+    parts: Parts, keys: tuple[str, ...] = (), send_buffer: int | None = None, **settings: Any
+) -> Iterator[Running]:
+    """Serve ``parts`` until the block ends; afterwards nobody runs them, and they can be reused.
+
+    Args:
+        send_buffer: bytes of an answer that the system takes before the client reads any.
+    """
     service = open_service(parts, ServerSettings(port=0, **settings))
     config = uvicorn.Config(
         build_app(service, KeyRing(keys)),
-        port=0,
         log_config=None,
         access_log=False,
         lifespan="on",
     )
     server = Server(config, service)
-    thread = threading.Thread(target=server.run, daemon=True)
+    sock = bind("127.0.0.1", 0)
+    if send_buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
     thread.start()
     until = time.monotonic() + 20
     while not server.started and thread.is_alive() and time.monotonic() < until:

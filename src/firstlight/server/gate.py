@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firstlight.engine.aio import Intake
 from firstlight.errors import OverloadedError
+from firstlight.server.disconnect import ClientLeft
 from firstlight.server.failures import ApiError, Failure, failure_of, is_foreseen
 from firstlight.server.keys import KeyRing
 from firstlight.server.logs import log_event, trace
@@ -61,6 +62,8 @@ class RequestLog:
 
         try:
             await self._app(scope, receive, named)
+        except ClientLeft:
+            facts["left"] = True
         except Exception as error:
             failure = failure_of(error, request_id)
             if not is_foreseen(error):
@@ -119,12 +122,12 @@ class KeyCheck:
 
 
 class BodyLimit:
-    """Bounds a request's body, and the bodies of all requests together.
+    """Bounds a request's body, the bodies of all requests together, and waits for the client.
 
     Args:
         intake: counts the bytes of all.
         most: bytes of one body.
-        seconds: how long one wait for more of it may take.
+        seconds: how long one wait may take, for more of a body or until an answer is taken.
     """
 
     def __init__(self, app: ASGIApp, intake: Intake, most: int, seconds: float) -> None:
@@ -141,11 +144,23 @@ class BodyLimit:
         body = _Body(self, receive)
         try:
             body.announce(scope)
-            await self._app(scope, body.receive, send)
+            await self._app(scope, body.receive, self._impatient(send))
         except ApiError as error:  # of the header; FastAPI answers those of the body
             await error.failure.response()(scope, receive, send)
         finally:
             body.close()
+
+    def _impatient(self, send: Send) -> Send:
+        """As ``send``, but a client that takes nothing for too long counts as gone."""
+
+        async def sending(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await send(message)
+            except TimeoutError:
+                raise ClientLeft from None
+
+        return sending
 
     def hold(self, n_bytes: int) -> None:
         """Count bytes, of this body and of all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -152,6 +153,8 @@ def serve(
             access_log=False,
             server_header=False,
             lifespan="on",
+            # Requests end by themselves before that, or are ended; this is for what hangs.
+            timeout_graceful_shutdown=math.ceil(settings.drain_seconds + settings.body_seconds) + 1,
         )
         server = Server(options, service, on_ready=lambda url: show(f"listening  {url}"))
         try:

@@ -101,7 +101,11 @@ class ServerSettings:
         600.0, _SECONDS, "What a request may take from its arrival to its end.", is_above_zero
     )
     body_seconds: float = setting(
-        30.0, _SECONDS, "What one wait for more of a request's body may take.", is_above_zero
+        30.0,
+        _SECONDS,
+        "What one wait for a client may take: for more of a request's body, or until it takes more "
+        "of its answer.",
+        is_above_zero,
     )
     stall_seconds: float = setting(
         60.0,

@@ -58,6 +58,8 @@ class EventStream(Response):
                         begun = True
                         await self._start(send)
                     await _body(send, event(chunk))
+            except ClientLeft:  # it takes nothing any more
+                raise
             except Exception as error:
                 failure = failure_of(error, request_id)
                 scope["state"]["facts"]["error"] = failure.code or failure.type

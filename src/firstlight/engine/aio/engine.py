@@ -177,13 +177,13 @@ class AsyncEngine:
 
     def _fail_all(self, message: str) -> None:
         for job in list(self._jobs):
-            job.outbox.put_nowait(DrainingError(message))
+            job.put(DrainingError(message))
             self.loop.abort(job)
 
 
 def _put(events: list[Event]) -> None:
     for job, event in events:
-        job.outbox.put_nowait(event)
+        job.put(event)
 
 
 def _of_choice(params: SamplingParams, index: int) -> SamplingParams:

@@ -80,10 +80,31 @@ class Job:
 
     Attributes:
         outbox: what the caller gets, in order; the event loop's.
+        left: choices that the engine is not done with.
+        when_done: called once, in the event loop, when it is done with all or any failed; a caller
+            who reads slowly holds up nobody.
         sequences: one per choice, once it is admitted; then the step thread's.
     """
 
     id: str
     outbox: asyncio.Queue[Delta | Exception]
     waits: Waits
+    left: int = 1
+    when_done: Callable[[], None] | None = None
     sequences: list[Sequence] = field(default_factory=list)
+
+    def put(self, event: Delta | Exception) -> None:
+        """Give the caller an event."""
+        self.outbox.put_nowait(event)
+        if isinstance(event, Exception):
+            self.done()
+        elif event.completion is not None:
+            self.left -= 1
+            if not self.left:
+                self.done()
+
+    def done(self) -> None:
+        """The engine has nothing of it any more."""
+        if self.when_done is not None:
+            when_done, self.when_done = self.when_done, None
+            when_done()

@@ -42,7 +42,7 @@ class Stream:
         self._engine = engine
         self._admit = admit
         self._params = params
-        self._job = Job(request_id, asyncio.Queue(), Waits(engine.clock()))
+        self._job = Job(request_id, asyncio.Queue(), Waits(engine.clock()), len(params))
         self._until = self.waits.received + engine.limits.deadline_s
         self._held = ExitStack()
         self._left = len(params)
@@ -114,7 +114,8 @@ class Stream:
         """Wait for a turn, prepare the prompt and its pictures, and hand all to the step thread."""
         permits = self._engine.permits
         await self._within(permits.acquire())
-        self._held.callback(permits.release)
+        self._job.when_done = permits.release
+        self._held.callback(self._job.done)
         self._check()
         self.waits.permitted = self._engine.clock()
         sequences = await self._within(self._engine.in_pool(self._make))
