@@ -9,6 +9,7 @@
     ├── ModelLoadError             a checkpoint cannot be loaded
     │   └── UnknownArchitectureError
     ├── RequestError               one request cannot be served; the others go on
+    │   ├── PromptTooLongError     ... because its prompt leaves no room for an answer
     │   ├── MediaError             ... because of a picture it brought
     │   └── LogitsError            ... because the model's logits for it are not finite
     ├── ArtifactError              what prepares pictures broke its contract; no request is to blame
@@ -61,6 +62,10 @@ class UnknownArchitectureError(ModelLoadError):
 
 class RequestError(FirstlightError):
     """One request is invalid; no other request is touched."""
+
+
+class PromptTooLongError(RequestError):
+    """The prompt of a request leaves no token of the context for its answer."""
 
 
 class MediaError(RequestError):

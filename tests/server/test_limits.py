@@ -137,7 +137,10 @@ def test_a_prompt_is_served_if_one_token_fits_behind_it(
             assert answer.status_code == 400
             assert error["code"] == "context_length_exceeded"
             assert str(limit + over) in error["message"]
-            assert str(limit) in error["message"]
+            assert f"max_context = {limit}" in error["message"]
+            assert "6 of them for pictures" in error["message"]
+            if tokens is not None:
+                assert f"{tokens} more were asked for" in error["message"]
     assert http.post(CHAT, json=body()).status_code == 200
 
 

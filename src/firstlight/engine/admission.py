@@ -19,7 +19,7 @@ from firstlight.engine.pictures import media_item, picture_timings
 from firstlight.engine.prompt import Prompt, PromptBuilder
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.video_parts import VideoSource, bare_video
-from firstlight.errors import MediaError, RequestError
+from firstlight.errors import MediaError, PromptTooLongError, RequestError
 from firstlight.media import Artifact, ImagePipeline, Prepared
 from firstlight.memory.prefix_key import PrefixKey
 from firstlight.models.loading import LoadedModel
@@ -217,9 +217,13 @@ class Admission:
         if n >= self._max_context:
             given = f"max_context = {self._max_context}"
             because = f" ({self._limit} limits it)" if self._limit not in ("", given) else ""
-            raise RequestError(
-                f"the prompt has {n} tokens; with {given}{because} it may have at most "
-                f"{self._max_context - 1}"
+            images = sum(map(len, prompt.spans))
+            of_pictures = f", {images} of them for pictures" if images else ""
+            asked = params.max_tokens
+            more = "" if asked is None else f", and {asked} more were asked for"
+            raise PromptTooLongError(
+                f"the prompt has {n} tokens{of_pictures}; with {given}{because} it may have at "
+                f"most {self._max_context - 1}{more}"
             )
         room = self._max_context - n
         model = self._model

@@ -15,6 +15,7 @@ from firstlight.errors import (
     DrainingError,
     EngineFaultError,
     OverloadedError,
+    PromptTooLongError,
     RequestError,
     RequestFailedError,
     ServingError,
@@ -86,7 +87,7 @@ def failure_of(error: BaseException, request_id: str) -> Failure:
     if isinstance(error, RequestError):
         message = str(error)
         found = _PLACE.match(message)
-        code = "context_length_exceeded" if message.startswith("the prompt has ") else None
+        code = "context_length_exceeded" if isinstance(error, PromptTooLongError) else None
         return Failure(400, message, _INVALID, found[1] if found else None, code)
     for kind, (status, name, code) in _KINDS.items():
         if isinstance(error, kind):
