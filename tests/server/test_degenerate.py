@@ -17,7 +17,7 @@ REFUSED: list[tuple[str, dict[str, Any], str | None]] = [
     ("null messages", {"messages": None}, "messages"),
     ("a text for messages", {"messages": "hi"}, "messages"),
     ("a message that is a text", {"messages": ["hi"]}, "messages[0]"),
-    ("an unknown role", {"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
+    ("an unknown role", {"messages": [{"role": "robot", "content": "x"}]}, "messages[0]"),
     ("no content", {"messages": [{"role": "user"}]}, "messages[0].content"),
     ("null content", {"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
     ("no parts", {"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
@@ -122,10 +122,9 @@ def test_completions_take_16_tokens_by_default(http: httpx2.Client) -> None:
     assert answer["usage"]["completion_tokens"] == 16
 
 
-@pytest.mark.parametrize("name", ["tools", "functions", "logit_bias", "audio"])
+@pytest.mark.parametrize("name", ["functions", "logit_bias", "audio"])
 def test_what_is_not_implemented_is_refused_by_name(name: str, http: httpx2.Client) -> None:
     value: Any = {
-        "tools": [{"type": "function", "function": {"name": "f"}}],
         "functions": [{"name": "f"}],
         "logit_bias": {"5": 10.0},
         "audio": {"voice": "a"},

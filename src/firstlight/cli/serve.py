@@ -61,6 +61,13 @@ _Seconds = Annotated[
 _Drain = Annotated[
     float | None, _server("--drain-seconds", "What requests get to finish after SIGTERM.")
 ]
+_Tools = Annotated[
+    str | None,
+    _server("--tool-call-parser", "auto, hermes, llama3_json, mistral, mistral_args or none."),
+]
+_Reasoning = Annotated[
+    str | None, _server("--reasoning-parser", "auto, or none: thoughts stay in the answer.")
+]
 _LogFormat = Annotated[str | None, _server("--log-format", "text or json.")]
 
 
@@ -75,6 +82,8 @@ def server_settings(
     max_waiting_bytes: _WaitingBytes = None,
     request_seconds: _Seconds = None,
     drain_seconds: _Drain = None,
+    tool_call_parser: _Tools = None,
+    reasoning_parser: _Reasoning = None,
     log_format: _LogFormat = None,
 ) -> dict[str, object]:
     """The settings of the server that were typed; None means "not typed"."""
@@ -89,6 +98,8 @@ def server_settings(
         "max_waiting_bytes": max_waiting_bytes,
         "request_seconds": request_seconds,
         "drain_seconds": drain_seconds,
+        "tool_call_parser": tool_call_parser,
+        "reasoning_parser": reasoning_parser,
         "log_format": log_format,
     }
 

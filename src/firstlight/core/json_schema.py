@@ -11,6 +11,8 @@ from firstlight.errors import RequestError
 
 Schema = dict[str, Any] | bool
 _VALUES: Final = ("const", "default", "examples")  # what they hold is no schema
+# A model that is unsure may write blanks without end: they are bounded, and indentation has room.
+_OPTIONS: Final = {"whitespace_pattern": r"[ \t\n\r]{0,64}", "lenient": False}
 _TYPES: Final = frozenset({"null", "boolean", "object", "array", "number", "string"})
 
 
@@ -36,6 +38,17 @@ def schema_text(schema: object, where: str) -> str:
     if not isinstance(value, dict | bool):
         raise RequestError(f"{where} must be a JSON schema, an object, not {text[:80]}")
     return json.dumps(_simpler(value, value), ensure_ascii=False)
+
+
+def guarded(schema: str) -> str:
+    """A schema, given and returned as text, with our own options for the grammar made of it."""
+    value: Any = json.loads(schema)
+    if value is True:
+        value = {}
+    if isinstance(value, dict):
+        # Over what the request says there: it could ask to be lenient.
+        value = {**value, "x-guidance": _OPTIONS}
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _simpler(node: Any, root: Schema) -> Any:

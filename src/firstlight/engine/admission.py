@@ -110,18 +110,20 @@ class Admission:
         messages: Seq[Mapping[str, Any]],
         params: SamplingParams,
         kwargs: Mapping[str, object] | None = None,
+        tools: Seq[Mapping[str, Any]] = (),
     ) -> Draft:
         """A conversation, checked; nothing of its pictures is read.
 
         Args:
             kwargs: its ``mm_processor_kwargs``.
+            tools: functions that the model may call, in OpenAI's form.
 
         Raises:
             RequestError: malformed messages, or what no picture of this model can be asked for.
         """
         started = self._clock()
         normalised, sources = collect_media(messages)
-        build = partial(self._prompts.chat, normalised)
+        build = partial(self._prompts.chat, normalised, tools=tools)
         return self._draft(Draft(build, params, tuple(sources), kwargs, started))
 
     def read_text(

@@ -10,6 +10,7 @@ from firstlight.errors import RequestError
 
 _PROBE: Final = "\U0010fffd"  # a character that no template writes
 _TEXT_JOINT: Final = "\n"
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 
 
 class ChatTemplate:
@@ -24,12 +25,16 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._source = source or ""
         self._readable: dict[str, tuple[bool, bool]] = {}  # as a string, as a list
+        self._tools_read: bool | None = None
         self._probed: set[str] = set()  # roles of which a bare message is read in some form
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         """The prompt as text, up to where the model's answer begins.
 
         Args:
+            tools: functions that the model may call, in OpenAI's form.
             messages: as ``collect_media`` returns them. Content goes to the template as a string
                 where it reads strings, as a list of parts where a message brings a picture or the
                 template reads only lists.
@@ -39,7 +44,7 @@ class ChatTemplate:
         """
         self._require()
         try:
-            return self._apply([self._shape(message) for message in messages])
+            return self._apply([self._shape(message) for message in messages], tools)
         except Exception as error:  # a template raises what it likes
             reason = " ".join(str(error).split()) or type(error).__name__
             raise RequestError(
@@ -52,9 +57,12 @@ class ChatTemplate:
                 "the model has no chat template; give one, or use generate() with a raw prompt"
             )
 
-    def _apply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def _apply(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         rendered = self._tokenizer.apply_chat_template(
             list(messages),
+            tools=list(tools) or None,
             chat_template=self._source,
             tokenize=False,
             add_generation_prompt=True,
@@ -70,14 +78,37 @@ class ChatTemplate:
         self._require()
         return self._reads(self._role(role), as_list=True)
 
-    def unread(self, messages: Sequence[Mapping[str, Any]], rendered: str) -> int | None:
+    def reads_tools(self) -> bool:
+        """Whether tools arrive in the prompt; tried once.
+
+        Raises:
+            RequestError: there is no template.
+        """
+        self._require()
+        if self._tools_read is None:
+            text = [{"type": "text", "text": "a"}]
+            function = {"name": _PROBE, "description": "a", "parameters": _NO_PARAMETERS}
+            tool = {"type": "function", "function": function}
+            try:
+                rendered = self.render([{"role": "user", "content": text}], [tool])
+            except RequestError:
+                rendered = ""
+            self._tools_read = _PROBE in rendered
+        return self._tools_read
+
+    def unread(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        rendered: str,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> int | None:
         """The first message whose text the template left out of the prompt; None if there is none.
 
         What a template takes out of an assistant's message (old thoughts, the text beside a call)
         is its business, as long as it reads that role at all.
 
         Args:
-            messages: as for :meth:`render`.
+            messages, tools: as for :meth:`render`.
             rendered: what that made of them.
         """
         for m, message in enumerate(messages):
@@ -87,11 +118,17 @@ class ChatTemplate:
                 continue
             # That a text stands there says little of a short one: "a" may be the template's.
             written = all(text in rendered for text in texts) and self._reads_any(role)
-            if not written and self._leaves_out(messages, m, rendered):
+            if not written and self._leaves_out(messages, m, rendered, tools):
                 return m
         return None
 
-    def _leaves_out(self, messages: Sequence[Mapping[str, Any]], m: int, rendered: str) -> bool:
+    def _leaves_out(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        m: int,
+        rendered: str,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> bool:
         """Whether nothing of a mark in the texts of message ``m`` arrives in the prompt."""
         parts = [
             {**part, "text": f"{_PROBE}{part['text']}{_PROBE}"} if part["type"] == "text" else part
@@ -99,7 +136,7 @@ class ChatTemplate:
         ]
         marked = [*messages[:m], {**messages[m], "content": parts}, *messages[m + 1 :]]
         try:
-            return self.render(marked).count(_PROBE) <= rendered.count(_PROBE)
+            return self.render(marked, tools).count(_PROBE) <= rendered.count(_PROBE)
         except RequestError:  # the template looks at the text itself, so it reads it
             return False
 

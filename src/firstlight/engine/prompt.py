@@ -10,6 +10,7 @@ from firstlight.engine.chat_template import ChatTemplate
 from firstlight.engine.control import ControlTokens
 from firstlight.engine.expansion import NAMES, MediaLayout, Prompt, expand, placeholders
 from firstlight.engine.messages import ImageSource, Message, collect_media
+from firstlight.engine.tool_calls import check_calls
 from firstlight.errors import MediaError, RequestError
 from firstlight.media.artifact import VIDEO, Artifact
 
@@ -41,7 +42,13 @@ class PromptBuilder:
         self._placeholders = placeholders(layout)
         self._control = ControlTokens(tokenizer, written, *self._placeholders.values())
 
-    def chat(self, messages: Sequence[Message], artifacts: Sequence[Artifact] = ()) -> Prompt:
+    def chat(
+        self,
+        messages: Sequence[Message],
+        artifacts: Sequence[Artifact] = (),
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Prompt:
         """The prompt of a conversation.
 
         What users type is text: a control token or placeholder in it is encoded as its characters.
@@ -51,22 +58,32 @@ class PromptBuilder:
         Args:
             messages: from ``collect_media``.
             artifacts: one per picture or video of the messages, in order.
+            tools: functions that the model may call, in OpenAI's form; their texts are text, too.
 
         Raises:
             RequestError: no template, a template that refuses the messages, or one that leaves out
-                a picture, a video or a message's text, with the place of it.
+                a picture, a video, tools, a call or a message's text, with the place of it.
         """
         self._check_places(messages, artifacts)
-        guarded, standins = self._control.guard(messages)
-        rendered = self._template.render(guarded)
-        left_out = self._template.unread(guarded, rendered)
+        if tools and not self._template.reads_tools():
+            raise RequestError(
+                "tools are given, but the model's chat template has no place for any"
+            )
+        # Their control tokens are found as if a message had brought them.
+        carried = [*messages, {"role": "system", "tools": list(tools)}]
+        guarded, standins = self._control.guard(carried)
+        known = guarded.pop()["tools"]
+        rendered = self._template.render(guarded, known)
+        if any(message.get("tool_calls") for message in messages) and self._template.reads_tools():
+            check_calls(guarded, rendered)
+        left_out = self._template.unread(guarded, rendered, known)
         if left_out is not None:
             raise RequestError(
                 f"messages[{left_out}].content would be lost: the model's chat template leaves out "
                 f"the text of this message of role {messages[left_out]['role']!r}"
             )
         if artifacts:
-            self._check_rendered(guarded, rendered)
+            self._check_rendered(guarded, rendered, known)
         ids = self._control.encode(self._framed(rendered, artifacts), standins)
         return expand(ids, self._layout, artifacts)
 
@@ -109,7 +126,9 @@ class PromptBuilder:
                     f"the messages hold {held} {name}s, but {prepared} were prepared"
                 )
 
-    def _check_rendered(self, messages: Sequence[Message], rendered: str) -> None:
+    def _check_rendered(
+        self, messages: Sequence[Message], rendered: str, tools: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Raise if the template did not write one placeholder per picture and video."""
         for kind, placeholder in self._placeholders.items():
             places = _places(messages, (kind,))
@@ -117,7 +136,8 @@ class PromptBuilder:
             if written == len(places):
                 continue
             for m, p in places:
-                if self._template.render(_without(messages, m, p)).count(placeholder) == written:
+                rest = self._template.render(_without(messages, m, p), tools)
+                if rest.count(placeholder) == written:
                     raise _no_place(messages, m, p)
             raise MediaError(
                 f"the messages hold {len(places)} {NAMES[kind]}s, but the chat template writes "

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from firstlight.core.json_schema import guarded
 from firstlight.core.structured_outputs import StructuredOutputs
 
-# A model that is unsure may write blanks without end: they are bounded, and indentation has room.
-_OPTIONS: Final = {"whitespace_pattern": r"[ \t\n\r]{0,64}", "lenient": False}
 # Without its own limits of depth the walk below could be made long by a schema.
 _MAX_DEPTH: Final = 64
 _START: Final = re.compile(r"^start(?=\s*[:\[])", re.MULTILINE)
@@ -37,17 +36,6 @@ def lark(form: StructuredOutputs, special: Callable[[str], int | None]) -> str:
     else:
         thoughts = f"thoughts: /(?s:.*)/ <[{token}]> BLANKS"
     return f"start: {start}\n{thoughts}\nBLANKS: /\\s{{0,8}}/\n{rules}"
-
-
-def guarded(schema: str) -> str:
-    """A schema, given and returned as text, with our own options for compiling it."""
-    value: Any = json.loads(schema)
-    if value is True:
-        value = {}
-    if isinstance(value, dict):
-        # Over what the request says there: it could ask to be lenient.
-        value = {**value, "x-guidance": _OPTIONS}
-    return json.dumps(value, ensure_ascii=False)
 
 
 def find_fault(schema: str, refused: Callable[[str], str]) -> str:

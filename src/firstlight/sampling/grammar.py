@@ -14,9 +14,10 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from torch import Tensor
 
+from firstlight.core.json_schema import guarded
 from firstlight.core.structured_outputs import StructuredOutputs
 from firstlight.errors import RequestError
-from firstlight.sampling.form_text import find_fault, guarded, lark
+from firstlight.sampling.form_text import find_fault, lark
 
 _KEPT: Final = 16  # compiled forms
 # A form's automaton grows while it is used, by a kilobyte or two a state.

@@ -10,11 +10,13 @@ from typing import Any
 
 from firstlight.core.output import Completion
 from firstlight.engine.aio import Delta
+from firstlight.server.answer_forms import AnswerForms
 from firstlight.server.answers import Answered, new_id
 from firstlight.server.schemas.chat import ChatRequest
 from firstlight.server.sse import Chunk
 from firstlight.server.timings import timings_of
 from firstlight.server.token_text import TokenText
+from firstlight.server.tools.voice import Voice
 from firstlight.server.usage import usage_of, usage_so_far
 
 
@@ -23,6 +25,7 @@ class ChatAnswer:
     """One answer to a chat.
 
     Attributes:
+        forms: tell content from thoughts and calls.
         model: the name that stands in it.
         timed: whether it has ``timings``.
     """
@@ -30,6 +33,7 @@ class ChatAnswer:
     request: ChatRequest
     answered: Answered
     tokens: TokenText
+    forms: AnswerForms
     model: str
     timed: bool
     id: str = field(default_factory=lambda: new_id("chatcmpl"))
@@ -48,10 +52,10 @@ class ChatAnswer:
         options = self.request.stream_options
         continuous = options is not None and bool(options.continuous_usage_stats)
         include = options is not None and bool(options.include_usage)
-        begun: set[int] = set()
+        voices: dict[int, Voice] = {}
         async with aclosing(self.answered.deltas()) as deltas:
             async for delta in deltas:
-                for choice in self._pieces(delta, begun):
+                for choice in self._pieces(delta, voices):
                     chunk = self._frame("chat.completion.chunk") | {"choices": [choice]}
                     if continuous:
                         stream, n = self.answered.stream, sum(self.answered.tokens)
@@ -64,19 +68,27 @@ class ChatAnswer:
             usage = {"choices": [], "usage": usage_of(self.answered.whole)}
             yield self._frame("chat.completion.chunk") | usage | self._timings()
 
-    def _pieces(self, delta: Delta, begun: set[int]) -> Iterator[dict[str, Any]]:
+    def _pieces(self, delta: Delta, voices: dict[int, Voice]) -> Iterator[dict[str, Any]]:
         """The choices of the chunks that one delta becomes."""
-        if delta.index not in begun:
-            begun.add(delta.index)
+        if delta.index not in voices:
+            voices[delta.index] = self._voice()
             yield self._piece(delta.index, {"role": "assistant", "content": ""})
-        if delta.text or delta.logprobs:
-            piece = self._piece(delta.index, {"content": delta.text})
-            if delta.logprobs:
+        voice = voices[delta.index]
+        done = delta.completion
+        pieces = [*voice.push(delta.text), *(voice.finish() if done is not None else ())]
+        if delta.logprobs and not pieces:
+            pieces = [{"content": ""}]
+        for i, changed in enumerate(pieces):
+            piece = self._piece(delta.index, changed)
+            if delta.logprobs and i == 0:
                 piece["logprobs"] = {"content": self.tokens.chat(delta.logprobs), "refusal": None}
             yield piece
-        if delta.completion is not None:
-            reason = delta.completion.finish_reason.value
+        if done is not None:
+            reason = voice.finish_reason(done.finish_reason)
             yield self._piece(delta.index, {}) | {"finish_reason": reason}
+
+    def _voice(self) -> Voice:
+        return Voice(self.forms.reader(self.request), self.forms.tools)
 
     def _piece(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
@@ -85,11 +97,14 @@ class ChatAnswer:
         logprobs = None
         if completion.logprobs is not None:
             logprobs = {"content": self.tokens.chat(completion.logprobs), "refusal": None}
+        voice = self._voice()
+        voice.push(completion.text)
+        voice.finish()
         return {
             "index": index,
-            "message": {"role": "assistant", "content": completion.text, "refusal": None},
+            "message": voice.message(),
             "logprobs": logprobs,
-            "finish_reason": completion.finish_reason.value,
+            "finish_reason": voice.finish_reason(completion.finish_reason),
         }
 
     def _frame(self, kind: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from firstlight.config import EngineConfig, api_keys_from
 from firstlight.engine.aio import AsyncEngine, ServingLimits
 from firstlight.engine.build import Parts, Progress, build, load
 from firstlight.errors import ConfigError
+from firstlight.server.answer_forms import AnswerForms
 from firstlight.server.app import build_app
 from firstlight.server.engine_metrics import EngineMetrics
 from firstlight.server.keys import KeyRing, read_keys
@@ -59,7 +60,8 @@ def open_service(parts: Parts, settings: ServerSettings) -> Service:
     engine_metrics = EngineMetrics(engine, facts.names[0])
     metrics.add_source(engine_metrics)
     tokens = TokenText(parts.model.tokenizer)
-    return Service(engine, facts, metrics, engine_metrics, settings, tokens)
+    forms = AnswerForms.of(parts, settings)
+    return Service(engine, facts, metrics, engine_metrics, settings, tokens, forms)
 
 
 def key_ring(settings: ServerSettings, environ: Mapping[str, str] | None = None) -> KeyRing:

@@ -9,6 +9,7 @@ from typing import Any
 
 from firstlight.engine.aio import AsyncEngine
 from firstlight.engine.build import Parts
+from firstlight.server.answer_forms import AnswerForms
 from firstlight.server.engine_metrics import EngineMetrics
 from firstlight.server.failures import ApiError, Failure, invalid
 from firstlight.server.metrics import Metrics
@@ -68,6 +69,7 @@ class Service:
     engine_metrics: EngineMetrics
     settings: ServerSettings
     tokens: TokenText
+    forms: AnswerForms
 
     @property
     def parts(self) -> Parts:

@@ -119,6 +119,19 @@ class ServerSettings:
         "What requests in flight get to finish after SIGTERM or Ctrl-C.",
         is_above_zero,
     )
+    tool_call_parser: str = setting(
+        "auto",
+        "'auto', 'hermes', 'llama3_json', 'mistral', 'mistral_args' or 'none'",
+        "How the model writes calls of tools; by default as its chat template says.",
+        is_one_of("auto", "hermes", "llama3_json", "mistral", "mistral_args", "none"),
+    )
+    reasoning_parser: str = setting(
+        "auto",
+        "'auto' or 'none'",
+        "Whether thoughts between `<think>` and `</think>` are told from the answer, for a model "
+        "whose chat template knows them.",
+        is_one_of("auto", "none"),
+    )
     log_format: str = setting(
         "text", "'text' or 'json'", "Form of the log's lines.", is_one_of("text", "json")
     )

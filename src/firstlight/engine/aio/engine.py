@@ -100,10 +100,13 @@ class AsyncEngine:
         *,
         n: int = 1,
         mm_processor_kwargs: Mapping[str, object] | None = None,
+        tools: Seq[Mapping[str, Any]] = (),
         request_id: str = "",
     ) -> Stream:
         """A conversation's answer; see :meth:`firstlight.LLM.chat` for the messages."""
-        read = partial(self.parts.admission.read_chat, messages, kwargs=mm_processor_kwargs)
+        read = partial(
+            self.parts.admission.read_chat, messages, kwargs=mm_processor_kwargs, tools=tools
+        )
         return self.submit(partial(self._admit, read), params, n=n, request_id=request_id)
 
     def text(

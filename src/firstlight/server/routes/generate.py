@@ -24,16 +24,18 @@ def generate_routes(service: Service) -> APIRouter:
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         model = service.name_for(body.model)
         service.check_token_ids(body.stop_token_ids, "stop_token_ids")
+        service.forms.check(body)
         stream = service.engine.chat(
             as_dicts(body.messages),
-            body.params(),
+            service.forms.params(body),
             n=body.choices,
             mm_processor_kwargs=body.mm_processor_kwargs,
+            tools=service.forms.told(body),
             request_id=request.state.request_id,
         )
         answered = Answered(service, stream, body.choices, request.state.facts)
         timed = wants_timings(body.timings, request.headers)
-        answer = ChatAnswer(body, answered, service.tokens, model, timed)
+        answer = ChatAnswer(body, answered, service.tokens, service.forms, model, timed)
         if body.stream:
             return EventStream(answer.chunks(), answered.server_timing)
         return await answer_whole(request, [answered], answer.whole)

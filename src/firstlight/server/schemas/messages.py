@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from firstlight.server.schemas.fields import Strict, ignored, only
+from firstlight.server.schemas.tools import ToolCall, with_values
 
 
 class TextPart(Strict):
@@ -63,28 +65,44 @@ class AssistantMessage(Strict):
     """An answer of before."""
 
     role: Literal["assistant"]
-    content: str | TextParts
+    content: str | TextParts | None = None
     name: str | None = None
     refusal: Annotated[str | None, only(None)] = None
     audio: Annotated[Any, only(None)] = None
-    tool_calls: Annotated[list[Any] | None, only(None, [])] = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=1000)] | None = None
     function_call: Annotated[Any, only(None)] = None
-    reasoning_content: Annotated[str | None, only(None)] = None
+    reasoning_content: str | None = None
     annotations: Any = ignored("answers carry none")
+
+    @model_validator(mode="after")
+    def _check_something(self) -> AssistantMessage:
+        if self.content is None and not self.tool_calls:
+            raise PydanticCustomError("content", "an answer has content or tool_calls")
+        return self
+
+
+class ToolMessage(Strict):
+    """What a called function gave."""
+
+    role: Literal["tool"]
+    content: str | Parts
+    tool_call_id: str | None = None
+    name: str | None = None
 
 
 Message = Annotated[
     Annotated[SystemMessage, Tag("system")]
     | Annotated[UserMessage, Tag("user")]
-    | Annotated[AssistantMessage, Tag("assistant")],
+    | Annotated[AssistantMessage, Tag("assistant")]
+    | Annotated[ToolMessage, Tag("tool")],
     Discriminator(
         lambda m: _ROLES.get(m.get("role") if isinstance(m, dict) else getattr(m, "role", None)),
         custom_error_type="role",
-        custom_error_message="a message is an object whose role is system, developer, user or "
-        "assistant",
+        custom_error_message="a message is an object whose role is system, developer, user, "
+        "assistant or tool",
     ),
 ]
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ROLES = {"developer": "system"} | {role: role for role in ("system", "user", "assistant", "tool")}
 Messages = Annotated[list[Message], Field(min_length=1, max_length=10_000)]
 _UNUSED = {"prompt_cache_breakpoint", "cache_control", "uuid", "annotations"}
 
@@ -101,4 +119,6 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
             {name: value for name, value in part.items() if name not in _UNUSED}
             for part in kept["content"]
         ]
+    if kept.get("tool_calls"):
+        kept["tool_calls"] = [with_values(call) for call in kept["tool_calls"]]
     return kept

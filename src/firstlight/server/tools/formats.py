@@ -1,0 +1,170 @@
+"""The families' ways to write calls: which one a model has, and grammars that enforce it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firstlight.core.json_schema import guarded, schema_text
+from firstlight.core.structured_outputs import StructuredOutputs
+from firstlight.server.tools.parsers import CallReader, HermesReader, LlamaReader, MistralReader
+
+AUTO: Final = "auto"
+_ALPHABET: Final = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """How one family writes calls.
+
+    Attributes:
+        reader: makes a reader of one answer; given whether it may hold several calls.
+        arguments: the member of a call's object that holds them.
+        frame: Lark's right side for an answer of one ``call`` or, given true, of several; given
+            what writes a marker.
+        markers: texts around calls, of which special tokens are left in the text.
+        signs: texts by which a chat template shows that it is of this family.
+        named: a call is its function's name and its arguments, no object that holds both.
+        id_length: characters of a call's id that the family's templates insist on; 0: as OpenAI's.
+    """
+
+    name: str
+    reader: Callable[[bool], CallReader]
+    arguments: str
+    frame: Callable[[Callable[[str], str], bool], str]
+    markers: tuple[str, ...]
+    signs: tuple[str, ...]
+    named: bool = False
+    id_length: int = 0
+
+    def new_id(self) -> str:
+        """A name for a call."""
+        if self.id_length:
+            return "".join(secrets.choice(_ALPHABET) for _ in range(self.id_length))
+        return f"call_{secrets.token_hex(12)}"
+
+
+def _hermes(mark: Callable[[str], str], several: bool) -> str:
+    one = f'{mark("<tool_call>")} "\\n" call "\\n" {mark("</tool_call>")}'
+    return f'{one} ("\\n" {one})*' if several else one
+
+
+def _llama(mark: Callable[[str], str], several: bool) -> str:
+    return 'call ("; " call)*' if several else "call"
+
+
+def _mistral(mark: Callable[[str], str], several: bool) -> str:
+    calls = 'call (", " call)*' if several else "call"
+    return f'{mark("[TOOL_CALLS]")} "[" {calls} "]"'
+
+
+def _mistral_named(mark: Callable[[str], str], several: bool) -> str:
+    one = f"{mark('[TOOL_CALLS]')} call"
+    return f"({one})+" if several else one
+
+
+FORMATS: Final[Mapping[str, ToolFormat]] = {
+    f.name: f
+    for f in (
+        ToolFormat(
+            name="mistral_args",
+            reader=MistralReader,
+            arguments="arguments",
+            frame=_mistral_named,
+            markers=("[TOOL_CALLS]", "[ARGS]"),
+            signs=("[TOOL_CALLS]", "[ARGS]"),
+            named=True,
+            id_length=9,
+        ),
+        ToolFormat(
+            name="mistral",
+            reader=MistralReader,
+            arguments="arguments",
+            frame=_mistral,
+            markers=("[TOOL_CALLS]",),
+            signs=("[TOOL_CALLS]",),
+            id_length=9,
+        ),
+        ToolFormat(
+            name="hermes",
+            reader=HermesReader,
+            arguments="arguments",
+            frame=_hermes,
+            markers=("<tool_call>", "</tool_call>"),
+            signs=("<tool_call>", "arguments"),
+        ),
+        ToolFormat(
+            name="llama3_json",
+            reader=LlamaReader,
+            arguments="parameters",
+            frame=_llama,
+            markers=("<|python_tag|>",),
+            signs=("parameters",),
+        ),
+    )
+}
+"""By name; a template is of the first whose signs it has."""
+
+_OTHERS: Final = ("<function=", "<arg_key>")  # families with these are not read
+
+
+def detect(template: str | None, asked: str = AUTO) -> ToolFormat | None:
+    """The way of a model whose chat template is given; None if it is not known.
+
+    Args:
+        asked: the name of a format, or ``auto``.
+    """
+    if asked != AUTO:
+        return FORMATS.get(asked)
+    source = template or ""
+    if "tools" not in source or any(sign in source for sign in _OTHERS):
+        return None
+    return next((f for f in FORMATS.values() if all(s in source for s in f.signs)), None)
+
+
+def call_form(
+    chosen: ToolFormat,
+    tools: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    several: bool,
+    special: Mapping[str, int],
+) -> StructuredOutputs:
+    """The form of an answer that is a call of one of these tools, or several.
+
+    Args:
+        tools: each function with its place in the request.
+        special: ids of those markers that are special tokens.
+
+    Raises:
+        RequestError: parameters of a tool are no schema, with the place.
+    """
+
+    def mark(text: str) -> str:
+        return f"<[{special[text]}]>" if text in special else json.dumps(text)
+
+    schemas = []
+    rules = []
+    for i, (where, function) in enumerate(tools):
+        place = f"{where}.parameters"
+        parameters = schema_text({"type": "object", **(function.get("parameters") or {})}, place)
+        schemas.append((place, parameters))
+        rules.append(_call_rule(f"call_{i}", chosen, str(function["name"]), parameters, mark))
+    names = " | ".join(f"call_{i}" for i in range(len(tools)))
+    frame = chosen.frame(mark, several)
+    grammar = "\n".join([f"start: {frame}", f"call: {names}", *rules])
+    return StructuredOutputs(grammar=grammar, schemas=tuple(schemas), where="tools")
+
+
+def _call_rule(
+    rule: str, chosen: ToolFormat, name: str, parameters: str, mark: Callable[[str], str]
+) -> str:
+    """Rules of one function: its name, and its arguments under its own schema."""
+    arguments = f"{rule}_arguments: %json {guarded(parameters)}"
+    if chosen.named:
+        return f"{rule}: {json.dumps(name)} {mark('[ARGS]')} {rule}_arguments\n{arguments}"
+    head = json.dumps(f'{{"name": {json.dumps(name)}, "{chosen.arguments}": ')
+    return f'{rule}: {head} {rule}_arguments "}}"\n{arguments}'
