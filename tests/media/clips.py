@@ -10,7 +10,6 @@ from typing import Any
 
 from PIL import Image
 
-from firstlight.media.video_processor import VideoProcessor
 from firstlight.models.adapters.video_rules import Qwen2VideoRules, Qwen3VideoRules
 from tests.pictures import picture
 
@@ -33,11 +32,11 @@ def clip(n: int, width: int = 48, height: int = 32, seed: int = 0) -> list[Image
     return [picture(width, height, seed=seed + i) for i in range(n)]
 
 
-def video_processor(rules: Any = RULES) -> VideoProcessor:
-    """Over transformers' image processor of these models."""
+def image_processor() -> Any:
+    """transformers' image processor of these models."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    return VideoProcessor(Qwen2VLImageProcessorPil(), rules)
+    return Qwen2VLImageProcessorPil()
 
 
 def png(image: Image.Image) -> bytes:

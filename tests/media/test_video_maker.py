@@ -18,15 +18,15 @@ from firstlight.media.policy import FetchPolicy
 from firstlight.media.processor import ImageProcessor
 from firstlight.media.source import SourceLoader
 from firstlight.media.video_maker import VideoMaker
-from tests.media.clips import PLAIN_RULES, clip, movie, png, video_processor, written
+from firstlight.media.video_processor import VideoProcessor
+from tests.media.clips import PLAIN_RULES, RULES, clip, image_processor, movie, png, written
 from tests.pictures import picture
 
 
 @pytest.fixture(scope="module")
 def pipeline() -> Iterator[ImagePipeline]:
-    videos = video_processor()
-    images = ImageProcessor(videos._processor)
-    with ImagePipeline(images, videos=videos, cache_bytes=1 << 24) as made:
+    images = ImageProcessor(image_processor())
+    with ImagePipeline(images, videos=VideoProcessor(RULES), cache_bytes=1 << 24) as made:
         yield made
 
 
@@ -85,9 +85,8 @@ def test_a_file_is_read_within_the_policy(tmp_path: Path) -> None:
     inside.mkdir()
     written(inside / "clip.mov", movie(clip(4)))
     written(outside, movie(clip(4)))
-    videos = video_processor()
-    policy = FetchPolicy(file_root=inside)
-    images = ImageProcessor(videos._processor)
+    policy, videos = FetchPolicy(file_root=inside), VideoProcessor(RULES)
+    images = ImageProcessor(image_processor())
     with ImagePipeline(images, policy, videos=videos, cache_bytes=0) as pipeline:
         assert pipeline.lookup([video("clip.mov")])[0].modality == VIDEO
         with pytest.raises(MediaError, match="here: there is no such picture"):
@@ -128,7 +127,7 @@ def test_an_animated_picture_is_a_video_without_pyav(
 
 
 def test_a_model_without_videos_refuses_one() -> None:
-    images = ImageProcessor(video_processor()._processor)
+    images = ImageProcessor(image_processor())
     with (
         ImagePipeline(images, cache_bytes=0) as pipeline,
         pytest.raises(MediaError, match="here is a video; the model takes none"),
@@ -144,10 +143,10 @@ def test_frames_of_the_network_wait_apart() -> None:
 
 def test_the_fingerprint_knows_processor_and_background() -> None:
     loader = SourceLoader(FetchPolicy())
-    plain = VideoMaker(video_processor(), loader).fingerprint
-    assert plain == VideoMaker(video_processor(), loader).fingerprint
+    plain = VideoMaker(VideoProcessor(RULES), loader).fingerprint
+    assert plain == VideoMaker(VideoProcessor(RULES), loader).fingerprint
     others = [
-        VideoMaker(video_processor(PLAIN_RULES), loader),
-        VideoMaker(video_processor(), loader, background=(0, 0, 0)),
+        VideoMaker(VideoProcessor(PLAIN_RULES), loader),
+        VideoMaker(VideoProcessor(RULES), loader, background=(0, 0, 0)),
     ]
     assert plain not in [other.fingerprint for other in others]

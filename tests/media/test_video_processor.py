@@ -13,14 +13,16 @@ from firstlight.media.artifact import VIDEO
 from firstlight.media.processor import ImageProcessor
 from firstlight.media.video import VideoOptions
 from firstlight.media.video_frames import decode_frames
-from tests.media.clips import PLAIN_RULES, RULES, SETTINGS, clip, video_processor
+from firstlight.media.video_processor import VideoProcessor
+from firstlight.models.adapters.video_rules import Qwen3VideoRules
+from tests.media.clips import PLAIN_RULES, RULES, SETTINGS, clip, image_processor
 from tests.pictures import picture
 from tests.video_oracle import Clip, frame_size, patches
 
 
 def artifact(frames: list[Image.Image], rules: object = RULES, fps: float = 2.0) -> Artifact:
     video = decode_frames(frames, rules, VideoOptions(fps=fps))  # type: ignore[arg-type]
-    return video_processor(rules).artifact(video)
+    return VideoProcessor(rules).artifact(video)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen3_vl"])
@@ -40,10 +42,9 @@ def test_patches_and_grid_equal_the_rule(family: str, size: tuple[int, int], n: 
 def test_a_video_of_one_still_has_the_patches_of_the_picture() -> None:
     still = picture(48, 32, seed=4)
     made = artifact([still, still], PLAIN_RULES)
-    processor = video_processor()._processor
-    options = {k: v for k, v in SETTINGS.items()}
-    image = ImageProcessor(processor, options).artifact(decode_image(still))
-    assert torch.equal(made.tensors["pixel_values_videos"], image.tensors["pixel_values"])
+    image = ImageProcessor(image_processor(), SETTINGS).artifact(decode_image(still))
+    found, expected = made.tensors["pixel_values_videos"], image.tensors["pixel_values"]
+    assert (found - expected).abs().max() < 1e-6
     assert torch.equal(made.tensors["video_grid_thw"], image.tensors["image_grid_thw"])
 
 
@@ -67,17 +68,31 @@ def test_two_artifacts_that_differ_in_the_rate_alone_have_two_identities() -> No
 
 
 def test_the_fingerprint_knows_the_rules() -> None:
-    assert video_processor().fingerprint() == video_processor().fingerprint()
-    assert video_processor().fingerprint() != video_processor(PLAIN_RULES).fingerprint()
+    plain = VideoProcessor(RULES).fingerprint()
+    assert plain == VideoProcessor(RULES).fingerprint()
+    assert plain != VideoProcessor(PLAIN_RULES).fingerprint()
+    other = Qwen3VideoRules.of({**SETTINGS, "image_std": [0.3, 0.25, 0.21]})
+    assert plain != VideoProcessor(other).fingerprint()
 
 
-def test_what_the_processor_refuses_names_the_video() -> None:
-    processor = video_processor()
-    video = decode_frames(clip(2), RULES)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"do_normalize": False}, [0.0, 1.0]),
+        ({"do_normalize": False, "do_rescale": False}, [0.0, 255.0]),
+        ({"rescale_factor": 1 / 51, "image_mean": [1.0] * 3, "image_std": [2.0] * 3}, [-0.5, 2.0]),
+    ],
+)
+def test_pixels_are_scaled_as_the_settings_say(
+    settings: dict[str, object], expected: list[float]
+) -> None:
+    rules = Qwen3VideoRules.of({**SETTINGS, **settings})
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("black", "white")]
+    values = artifact(frames, rules).tensors["pixel_values_videos"]
+    assert sorted(set(values.flatten().tolist())) == pytest.approx(expected)
 
-    def broken(**_: object) -> object:
-        raise ValueError("no")
 
-    processor._processor = broken
-    with pytest.raises(MediaError, match=r"the video of 2 frames of 48 x 32 pixels: no"):
-        processor.artifact(video)
+def test_frames_that_do_not_divide_into_rows_are_refused() -> None:
+    rules = Qwen3VideoRules.of({**SETTINGS, "do_resize": False})
+    with pytest.raises(MediaError, match="frames are 50 x 32; the model takes multiples of 16"):
+        artifact(clip(2, 50, 32), rules)

@@ -7,7 +7,7 @@ many frames are taken and how large they become is a family's rule, :class:`Vide
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -41,8 +41,18 @@ class VideoRules(Protocol):
         ...
 
     @property
-    def processor_options(self) -> Mapping[str, object]:
-        """Keyword arguments of the image processor by which it treats frames, not images."""
+    def patch_size(self) -> int:
+        """Side of a patch in pixels."""
+        ...
+
+    @property
+    def merge_size(self) -> int:
+        """Patches side by side that become one row of the decoder, in either direction."""
+        ...
+
+    @property
+    def scale_and_shift(self) -> tuple[list[float], list[float]]:
+        """Per channel, what a value from 0 to 255 is multiplied by, and what is added then."""
         ...
 
     def sample(

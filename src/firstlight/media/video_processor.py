@@ -1,21 +1,19 @@
-"""Frames to patches: transformers' image processor, with the rules of a family's video processor.
+"""Frames to patches, as transformers' video processors make them.
 
-transformers' own video processors need torchvision. What they do to a frame is what the image
-processor does, but the size is decided for all frames at once, and a patch reaches over
-``temporal_patch_size`` frames. So the frames are resized first, the image processor makes patches
-of one frame each, and these are put side by side.
+Those need torchvision, and image processors know no patch that reaches over several frames. What is
+left to do here is little: frames come resized, each pixel is scaled and shifted, and a patch takes
+its pixels of ``temporal_patch_size`` frames. It is done in one pass over each frame.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 from uuid import uuid4
 
 import numpy as np
 import torch
-import transformers
-from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from firstlight.errors import MediaError
 from firstlight.media.artifact import VIDEO, Artifact
@@ -27,18 +25,11 @@ class VideoProcessor:
     """Makes artifacts of videos; holds no state of any request, so threads may share it.
 
     Args:
-        processor: the model's image processor of transformers, with the PIL backend.
         rules: of the model's video processor.
     """
 
-    def __init__(self, processor: Any, rules: VideoRules) -> None:
-        self._processor = processor
+    def __init__(self, rules: VideoRules) -> None:
         self.rules = rules
-
-    @property
-    def name(self) -> str:
-        """The image processor's class."""
-        return type(self._processor).__name__
 
     def artifact(self, video: DecodedVideo, key: str = "") -> Artifact:
         """Prepare one video.
@@ -51,61 +42,47 @@ class VideoProcessor:
             key: what the artifact is to be known by.
 
         Raises:
-            MediaError: the processor refuses the frames.
+            MediaError: the frames do not divide into patches.
         """
         group = self.rules.temporal_patch_size
-        try:
-            patches, (h, w) = self._patches(video.frames)
-        except Exception as error:  # processors check sizes with whatever exception they like
-            reason = " ".join(str(error).split()) or type(error).__name__
-            width, height = video.size
-            raise MediaError(
-                f"{self.name} does not accept the video of {len(video.frames)} frames of {width} x "
-                f"{height} pixels: {reason}"
-            ) from error
-        stacked = _stacked(patches, group)
+        patches = self._patches(video.frames)
+        t, rows, columns, merge = patches.shape[:4]
         tensors = {
-            "pixel_values_videos": torch.from_numpy(stacked),
-            "video_grid_thw": torch.tensor([[len(stacked) // (h * w), h, w]]),
+            "pixel_values_videos": patches.flatten(0, 4).flatten(1),
+            "video_grid_thw": torch.tensor([[t, rows * merge, columns * merge]]),
             "second_per_grid_ts": torch.tensor([group / video.sampled_fps]),
             "timestamps": torch.tensor(video.timestamps(group), dtype=torch.float64),
         }
         return Artifact(tensors, video.size, video.digest, key, VIDEO)
 
     def fingerprint(self) -> str:
-        """Identity of everything but the video that decides the tensors."""
-        kind = type(self._processor)
-        facts = {
-            "transformers": transformers.__version__,
-            "class": f"{kind.__module__}.{kind.__qualname__}",
-            "config": self._processor.to_dict(),
-            "rules": self.rules,
-        }
+        """Identity of everything but the video that decides the tensors.
+
+        ``sha256:<hex>``; or, for rules that cannot be described, a text that nobody else has.
+        """
         try:
-            return fingerprint_of(facts)
+            return fingerprint_of({"rules": self.rules})
         except TypeError:
             return f"unique:{uuid4()}"
 
-    def _patches(
-        self, frames: tuple[Image.Image, ...]
-    ) -> tuple[NDArray[np.float32], tuple[int, int]]:
-        """Patches of each frame ``[n, h * w, C, patch * patch]`` in the tower's order, (h, w)."""
-        made = self._processor(
-            images=list(frames),
-            do_resize=False,
-            temporal_patch_size=1,
-            return_tensors="np",
-            **self.rules.processor_options,
-        )
-        _, h, w = made["image_grid_thw"][0].tolist()
-        values = np.asarray(made["pixel_values"], dtype=np.float32)
-        return values.reshape(len(frames), h * w, 3, -1), (h, w)
-
-
-def _stacked(patches: NDArray[np.float32], group: int) -> NDArray[np.float32]:
-    """Patches over ``group`` frames: ``[t * h * w, C * group * patch * patch]``."""
-    n, cells, channels, area = patches.shape
-    if pad := -n % group:
-        patches = np.concatenate([patches, patches[-1:].repeat(pad, axis=0)])
-    grouped = patches.reshape(-1, group, cells, channels, area).transpose(0, 2, 3, 1, 4)
-    return np.ascontiguousarray(grouped).reshape(-1, channels * group * area)
+    def _patches(self, frames: Sequence[Image.Image]) -> Tensor:
+        """Float32 ``[t, rows, columns, merge, merge, C, group, patch, patch]``."""
+        rules = self.rules
+        patch, merge, group = rules.patch_size, rules.merge_size, rules.temporal_patch_size
+        width, height = frames[0].size
+        cell = patch * merge
+        if width % cell or height % cell:
+            raise MediaError(
+                f"the video's frames are {width} x {height}; the model takes multiples of {cell}"
+            )
+        rows, columns = height // cell, width // cell
+        t = -(-len(frames) // group)
+        out = torch.empty(t, rows, columns, merge, merge, 3, group, patch, patch)
+        scale, shift = (torch.tensor(v).view(3, 1, 1) for v in rules.scale_and_shift)
+        for i in range(t * group):
+            # A group that is not full repeats the last frame.
+            pixels = torch.from_numpy(np.array(frames[min(i, len(frames) - 1)]))
+            values = torch.addcmul(shift, pixels.permute(2, 0, 1).float(), scale)
+            cut = values.view(3, rows, merge, patch, columns, merge, patch)
+            out[i // group, :, :, :, :, :, i % group] = cut.permute(1, 4, 2, 5, 0, 3, 6)
+        return out

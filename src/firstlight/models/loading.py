@@ -110,7 +110,7 @@ def load_model(
         adapter=adapter,
         tokenizer=tokenizer,
         image_processor=_image_processor(adapter, processor),
-        video_processor=load_video_processor(folder, adapter, processor),
+        video_processor=load_video_processor(folder, adapter),
         chat_template=_chat_template(folder, tokenizer),
         eos_token_ids=_eos_token_ids(model, tokenizer),
         layers=_probe(adapter, processor),

@@ -12,23 +12,20 @@ from firstlight.models.adapter import Adapter
 from firstlight.models.files import read_json
 
 
-def load_video_processor(folder: Path, adapter: Adapter, processor: Any) -> VideoProcessor | None:
+def load_video_processor(folder: Path, adapter: Adapter) -> VideoProcessor | None:
     """The video processor, or None for a model that takes no videos.
-
-    Args:
-        processor: transformers' image processor of the checkpoint, None if it has none.
 
     Raises:
         ModelLoadError: a settings file is damaged, or a setting is of no use.
     """
-    if processor is None or not adapter.video_placeholder:
+    if not adapter.video_placeholder:
         return None
     settings = video_settings(folder)
     try:
         rules = adapter.video_rules(settings)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise ModelLoadError(f"{folder} has no usable video processor: {error}") from error
-    return None if rules is None else VideoProcessor(processor, rules)
+    return None if rules is None else VideoProcessor(rules)
 
 
 def video_settings(folder: Path) -> Mapping[str, Any]:

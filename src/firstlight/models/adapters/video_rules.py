@@ -30,7 +30,7 @@ class QwenVideoRules:
         max_video_tokens: what that bound is computed from.
         do_resize: False leaves frames as they are.
         resample: Pillow's number of the filter, bicubic unless the checkpoint says otherwise.
-        pixels: the image processor's settings for the pixels of a frame.
+        pixels: settings about the values of pixels, by transformers' names.
     """
 
     patch_size: int
@@ -74,9 +74,14 @@ class QwenVideoRules:
         return self.patch_size * self.merge_size
 
     @property
-    def processor_options(self) -> Mapping[str, object]:
-        """Pixel settings and patch sizes."""
-        return {**self.pixels, "patch_size": self.patch_size, "merge_size": self.merge_size}
+    def scale_and_shift(self) -> tuple[list[float], list[float]]:
+        """Rescaling and normalising as one factor and one summand a channel."""
+        pixels: Mapping[str, Any] = self.pixels
+        factor = pixels.get("rescale_factor", 1 / 255) if pixels.get("do_rescale", True) else 1.0
+        if not pixels.get("do_normalize", True):
+            return [factor] * 3, [0.0] * 3
+        pairs = list(zip(pixels["image_mean"], pixels["image_std"], strict=True))
+        return [factor / std for _, std in pairs], [-mean / std for mean, std in pairs]
 
 
 _FIELDS = (
