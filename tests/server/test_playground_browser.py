@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,19 @@ import pytest
 
 from firstlight.demo import model_path, pictures
 from firstlight.engine.build import Parts
+from firstlight.server.failures import Failure
+from firstlight.server.sse import event
+from tests.conftest import TinyCheckpoint
 from tests.server.browsing import browser, page_of
 from tests.server.running import KEYS, Running, running, tiny_parts
 
 FOUR = next(picture for picture in pictures() if picture.path.name == "four.png")
 ONE = next(picture for picture in pictures() if picture.path.name == "one.png")
+FAULT = Failure(500, "the server failed; request req-1", "server_error")
+ENDS = [
+    (event(FAULT.as_dict()).decode(), "the server failed; request req-1"),
+    ("", "The connection ended before the answer did."),
+]
 GIVE = """([kind, name, type, text]) => {
   const data = new DataTransfer();
   data.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name, { type }));
@@ -65,7 +74,7 @@ def ask(page: Any, text: str) -> Any:
 
 def last(page: Any) -> Any:
     """The newest exchange, once it is complete."""
-    page.locator("#send").wait_for()
+    page.locator(".exchange:last-child .after").wait_for()
     return page.locator(".exchange").last
 
 
@@ -197,8 +206,10 @@ def test_the_keyboard_reaches_everything_in_the_order_of_the_page(page: Any) -> 
         )
     examples = [p.question for p in pictures() if p.in_distribution]
     form = ["message", "pick", "temperature", "max-tokens", "send"]
-    assert reached[:13] == ["Skip to the message field", "to-chat", "to-graphs", *examples, *form]
-    page.focus("#message")
+    assert reached[:13] == ["skip", "to-chat", "to-graphs", *examples, *form]
+    page.focus("#skip")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "message"
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
 
@@ -231,6 +242,49 @@ def test_a_phone_scrolls_in_one_direction_only(chrome: Any, demo: Running, schem
         page.goto(demo.url + "/#graphs")
         page.locator("#graphs figure svg").first.wait_for()
         assert page.evaluate(width) == 360
+
+
+def test_a_model_without_pictures_is_asked_in_words(
+    chrome: Any, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    parts = tiny_parts(tiny_checkpoint("llama"), prefill_buckets=(64,), decode_buckets=(1,))
+    with running(parts) as server, page_of(chrome, server.url + "/") as page:
+        page.get_by_text("context").wait_for()
+        assert page.locator("h2").first.inner_text() == "Ask a question"
+        assert not page.locator("#pick").is_visible()
+        assert not page.locator("#examples").is_visible()
+        page.fill("#max-tokens", "4")
+        answer = ask(page, "Hello")
+        assert "0 of pictures" in answer.locator(".sentence").inner_text()
+
+
+@pytest.mark.parametrize(("end", "said"), ENDS, ids=["error", "cut"])
+def test_an_answer_that_breaks_off_says_so_and_keeps_its_text(
+    page: Any, end: str, said: str
+) -> None:
+    piece = {"choices": [{"index": 0, "delta": {"content": "a re"}, "finish_reason": None}]}
+    events = f"data: {json.dumps(piece)}\n\n{end}"
+    page.route(
+        "**/v1/chat/completions",
+        lambda route: route.fulfill(body=events, headers={"content-type": "text/event-stream"}),
+    )
+    answer = ask(page, "What is it?")
+    assert said in answer.get_by_role("alert").inner_text()
+    assert answer.locator(".answer .text").inner_text() == "a re"
+    assert "not sent along" in answer.inner_text()
+
+
+def test_a_full_server_says_when_to_try_again(page: Any) -> None:
+    failure = Failure(429, "the queue is full", "rate_limit_error", None, "queue_full")
+    page.route(
+        "**/v1/chat/completions",
+        lambda route: route.fulfill(
+            status=429, json=failure.as_dict(), headers={"retry-after": "3"}
+        ),
+    )
+    alert = ask(page, "What is it?").get_by_role("alert")
+    assert "Refused (429)" in alert.inner_text()
+    assert "Try again in 3 s." in alert.inner_text()
 
 
 def test_a_stopped_server_is_said_in_words(chrome: Any, demo: Running) -> None:

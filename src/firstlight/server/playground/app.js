@@ -12,6 +12,7 @@ const VIEWS = ["chat", "graphs"];
 startChat();
 addEventListener("hashchange", () => showView({ moved: true }));
 byId("refresh").onclick = showGraphs;
+byId("skip").onclick = skip;
 begin();
 
 async function begin() {
@@ -29,6 +30,8 @@ async function showModel() {
   const [model] = (await get("v1/models")).data;
   byId("model-facts").textContent = `${model.id} · context ${model.max_model_len.toLocaleString("en")}`;
   if (!model.modalities.includes("image")) return;
+  show(byId("invitation"), "Ask about a picture");
+  byId("picture-help").hidden = false;
   takePictures((refused) => show(byId("composer-error"), refused));
   await showExamples();
 }
@@ -54,6 +57,12 @@ async function askExample(url, name, question) {
   const reader = new FileReader();
   reader.onload = () => ask(question, [{ name, url: reader.result }]);
   reader.readAsDataURL(blob);
+}
+
+/** To what the view is for. */
+function skip(event) {
+  event.preventDefault();
+  byId(byId("chat-view").hidden ? "graphs-title" : "message").focus();
 }
 
 function showView({ moved }) {

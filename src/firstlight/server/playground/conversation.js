@@ -37,7 +37,7 @@ export function take(one, chunk) {
   const [choice] = chunk.choices;
   let added = "";
   if (choice) {
-    added = "content" in choice.delta ? choice.delta.content : "";
+    added = ("content" in choice.delta && choice.delta.content) || "";
     one.answer += added;
     one.finish = choice.finish_reason ?? one.finish;
   } else {

@@ -28,7 +28,7 @@ function sections(report) {
     unread(report.unread_inputs),
     section("Coverage", coverage(report.coverage)),
     ...PHASES.map((phase) =>
-      section(`Buckets of ${phase}`, bucketFigures(report.buckets[phase], report.coverage[phase], report.eager[phase])),
+      section(`Buckets of ${phase}`, bucketFigures(phase, report.buckets[phase], report.coverage[phase], report.eager[phase])),
     ),
     section("Padding", waste(report)),
     section("Memory", memory(report.bytes)),

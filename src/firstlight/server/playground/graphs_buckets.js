@@ -9,7 +9,7 @@ const SIGNS = { ready: "✓", waiting: "…", failed: "✕", quarantined: "!" };
 const KINDS = ["a", "b", "c", "d", "e", "f"];
 
 /** Figures and a table. */
-export function bucketFigures(buckets, coverage, eager) {
+export function bucketFigures(phase, buckets, coverage, eager) {
   if (!buckets.length) return [el("p", {}, "This phase has no graphs: everything runs eager.")];
   return [
     el("p", {}, verdicts(buckets)),
@@ -17,7 +17,7 @@ export function bucketFigures(buckets, coverage, eager) {
     uses(buckets, coverage.replays),
     parts("Seconds to capture each", buckets, "seconds_by_part", (s) => duration(s * 1000), niceTop),
     parts("Bytes that each holds", buckets, "bytes_by_kind", size, niceBytes),
-    el("details", {}, el("summary", {}, "All buckets as a table"), table(buckets, coverage.replays)),
+    el("details", {}, el("summary", {}, "All buckets as a table"), table(buckets, coverage.replays, phase)),
   ].filter(Boolean);
 }
 
@@ -70,7 +70,7 @@ function parts(caption, buckets, field, text, nice) {
   );
 }
 
-function table(buckets, replays) {
+function table(buckets, replays, phase) {
   const parts = namesOf(buckets, "seconds_by_part");
   const kinds = namesOf(buckets, "bytes_by_kind");
   const units = [...parts.map((name) => `${name}, s`), ...kinds];
@@ -92,7 +92,7 @@ function table(buckets, replays) {
   const head = el("tr", {}, ...names.map((name) => el("th", { scope: "col" }, name)));
   return el(
     "div",
-    { class: "wide", tabindex: "0", role: "region", "aria-label": "Buckets" },
+    { class: "wide", tabindex: "0", role: "region", "aria-label": `Buckets of ${phase} as a table` },
     el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)),
   );
 }

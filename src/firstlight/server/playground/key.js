@@ -4,15 +4,18 @@ import { byId, show } from "./dom.js";
 
 const NAME = "firstlight.key";
 
+let kept = null; // where the browser allows no storage
+
 /** The key, or null. */
 export function storedKey() {
-  return sessionStorage.getItem(NAME);
+  return kept ?? inStorage((storage) => storage.getItem(NAME)) ?? null;
 }
 
 /** Shows the field; a key that was tried is said to be wrong. `retry` runs with a new one. */
 export function askForKey(message, retry) {
   const tried = storedKey() !== null;
-  sessionStorage.removeItem(NAME);
+  kept = null;
+  inStorage((storage) => storage.removeItem(NAME));
   show(byId("key-error"), tried ? message : null);
   byId("key-form").hidden = false;
   byId("key").value = "";
@@ -21,8 +24,18 @@ export function askForKey(message, retry) {
     event.preventDefault();
     const key = byId("key").value.trim();
     if (!key) return;
-    sessionStorage.setItem(NAME, key);
+    inStorage((storage) => storage.setItem(NAME, key));
+    if (storedKey() === null) kept = key;
     byId("key-form").hidden = true;
     retry();
   };
+}
+
+/** What `use` makes of the storage; undefined where touching it is forbidden. */
+function inStorage(use) {
+  try {
+    return use(sessionStorage);
+  } catch {
+    return undefined;
+  }
 }
