@@ -76,6 +76,9 @@ def _steps(loc: Sequence[int | str], kind: str, body: Any) -> list[int | str]:
     steps: list[int | str] = []
     at = body
     for i, step in enumerate(loc):
+        # A part's type names its branch, and may also be the name of one of its fields.
+        if isinstance(at, dict) and at.get("type") == step and set(loc[i + 1 : i + 2]) & at.keys():
+            continue
         inside, found = _inside(at, step)
         if found:
             at = inside

@@ -40,7 +40,39 @@ class ImagePart(Strict):
     cache_control: Any = ignored("every full page of a prompt is cached")
 
 
-Part = Annotated[TextPart | ImagePart, Discriminator("type")]
+_FPS = "Of frames, how many there are a second; of a file, how many are taken."
+_NUM_FRAMES = "So many frames are taken, evenly."
+
+
+class VideoURL(Strict):
+    """Where a video's file is."""
+
+    url: str = Field(description="A data URL, or an address that the server may fetch.")
+
+
+class VideoURLPart(Strict):
+    """A video by its file."""
+
+    type: Literal["video_url"]
+    video_url: VideoURL | str
+    fps: float | None = Field(None, gt=0, description=_FPS)
+    num_frames: int | None = Field(None, ge=1, description=_NUM_FRAMES)
+    uuid: str | None = ignored("videos are told apart by their content")
+    cache_control: Any = ignored("every full page of a prompt is cached")
+
+
+class VideoPart(Strict):
+    """A video by its frames, each as a picture's ``url``, or by its file."""
+
+    type: Literal["video"]
+    video: Annotated[list[str], Field(min_length=1)] | str
+    fps: float | None = Field(None, gt=0, description=_FPS)
+    num_frames: int | None = Field(None, ge=1, description=_NUM_FRAMES)
+    uuid: str | None = ignored("videos are told apart by their content")
+    cache_control: Any = ignored("every full page of a prompt is cached")
+
+
+Part = Annotated[TextPart | ImagePart | VideoURLPart | VideoPart, Discriminator("type")]
 Parts = Annotated[list[Part], Field(min_length=1)]
 TextParts = Annotated[list[TextPart], Field(min_length=1)]
 
