@@ -13,6 +13,7 @@ import pytest
 from firstlight.engine.build import Parts
 from firstlight.server.graphs import graphs_report
 from firstlight.server.routes.playground import FOLDER, POLICY, playground_assets
+from firstlight.server.schemas.messages import AssistantMessage
 from tests.conftest import TinyCheckpoint
 from tests.server.asking import CHAT, body, data_url, error_of, streamed
 from tests.server.running import KEYS, running, tiny_parts
@@ -133,6 +134,7 @@ def test_every_field_that_the_page_reads_is_in_an_answer(
         http.get("/v1/models").json(),
     ]
     known = {name for answer in answers for name in _names(answer)}
+    known |= AssistantMessage.model_fields.keys()
     sent = {"image_url", "stream_options", "include_usage", "max_tokens"}
     for name, text in SCRIPTS.items():
         read = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", re.sub(r"//.*|/\*.*?\*/", "", text)))

@@ -81,7 +81,7 @@ def last(page: Any) -> Any:
 def test_an_example_is_answered_with_one_click(page: Any) -> None:
     page.get_by_role("button", name=FOUR.question).click()
     answer = last(page)
-    assert answer.locator(".answer .text").inner_text() == FOUR.actual
+    assert answer.locator(".answer > .text").inner_text() == FOUR.actual
     assert answer.locator(".question img").get_attribute("alt") == "four.png"
     assert page.locator("#status").inner_text() == f"Answer: {FOUR.actual}"
 
@@ -117,8 +117,8 @@ def test_a_second_question_goes_on_and_finds_the_first_in_the_cache(page: Any) -
     answer = ask(page, "Where is the star?")
     assert page.locator(".exchange").count() == 2
     cached = answer.locator(".sentence").inner_text().split(" cached")[0].split()[-1]
-    assert int(cached) > 0
-    answer.locator("summary").click()
+    assert int(cached.replace(",", "")) > 0
+    answer.locator(".timing summary").click()
     assert answer.locator("tbody tr").count() == 2
 
 
@@ -141,9 +141,9 @@ def test_the_last_question_can_be_edited_and_its_answer_made_anew(page: Any) -> 
     assert page.locator("#attached img").count() == 1
     answer = ask(page, ONE.question)
     assert page.locator(".exchange").count() == 1
-    assert answer.locator(".answer .text").inner_text() == ONE.actual
+    assert answer.locator(".answer > .text").inner_text() == ONE.actual
     page.get_by_role("button", name="Regenerate").click()
-    assert last(page).locator(".answer .text").inner_text() == ONE.actual
+    assert last(page).locator(".answer > .text").inner_text() == ONE.actual
     page.get_by_role("button", name="New chat").click()
     assert page.locator(".exchange").count() == 0
 
@@ -174,7 +174,7 @@ def test_an_answer_can_be_stopped_and_leaves_the_server(chrome: Any, server: Run
         page.fill("#max-tokens", "")
         page.fill("#message", "Go on")
         page.press("#message", "Enter")
-        page.locator(".answer.running .text:not(:empty)").wait_for()
+        page.locator(".answer.running > .text:not(:empty)").wait_for()
         page.locator("#stop").click()
         assert "You stopped this answer" in last(page).inner_text()
         assert server.idle()
@@ -188,7 +188,7 @@ def test_a_key_is_asked_for_only_where_it_is_needed(chrome: Any, demo_parts: Par
         page.fill("#key", KEYS[0])
         page.press("#key", "Enter")
         page.get_by_role("button", name=ONE.question).click()
-        assert last(page).locator(".answer .text").inner_text() == ONE.actual
+        assert last(page).locator(".answer > .text").inner_text() == ONE.actual
         kept = "[Object.values(sessionStorage), Object.values(localStorage), document.cookie]"
         assert page.evaluate(kept) == [[KEYS[0]], [], ""]
 
@@ -270,8 +270,22 @@ def test_an_answer_that_breaks_off_says_so_and_keeps_its_text(
     )
     answer = ask(page, "What is it?")
     assert said in answer.get_by_role("alert").inner_text()
-    assert answer.locator(".answer .text").inner_text() == "a re"
+    assert answer.locator(".answer > .text").inner_text() == "a re"
     assert "not sent along" in answer.inner_text()
+
+
+def test_thoughts_are_told_from_the_answer(page: Any) -> None:
+    deltas = [{"reasoning_content": "It is round."}, {"content": "a circle"}]
+    pieces = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    events = b"".join(event({"choices": [piece]}) for piece in pieces)
+    page.route(
+        "**/v1/chat/completions",
+        lambda route: route.fulfill(body=events, content_type="text/event-stream"),
+    )
+    answer = ask(page, "What is it?")  # the stream ends early, which changes nothing here
+    assert answer.locator(".answer > .text").inner_text() == "a circle"
+    answer.locator(".thoughts summary").click()
+    assert answer.locator(".thoughts .text").inner_text() == "It is round."
 
 
 def test_a_full_server_says_when_to_try_again(page: Any) -> None:

@@ -3,7 +3,7 @@
 import { chat, Failure } from "./api.js";
 import { exchange, request, take } from "./conversation.js";
 import { announce, byId, show } from "./dom.js";
-import { answerText, exchangeView } from "./exchange_view.js";
+import { append, exchangeView } from "./exchange_view.js";
 import { askForKey } from "./key.js";
 import { chosenPictures, setPictures } from "./pictures.js";
 
@@ -71,7 +71,7 @@ async function answerLast() {
     for await (const chunk of chat(request(before, one, settings), running.signal)) {
       one.state = "streaming";
       const following = isNearEnd();
-      answerText(item).append(take(one, chunk));
+      append(item, take(one, chunk));
       if (following) scrollToEnd();
     }
     one.state = "done";

@@ -2,7 +2,7 @@
 
 /** A new exchange: nothing is answered yet. */
 export function exchange(text, pictures) {
-  return { text, pictures, answer: "", state: "waiting", failure: null, timings: null, usage: null, finish: null };
+  return { text, pictures, answer: "", thoughts: "", state: "waiting", failure: null, timings: null, usage: null, finish: null };
 }
 
 /** Whether an exchange is sent again with later questions. */
@@ -32,13 +32,15 @@ export function request(before, last, { temperature, maxTokens }) {
   return body;
 }
 
-/** Takes a chunk of the stream into an exchange; the text that it added. */
+/** Takes a chunk of the stream into an exchange; what it added to the answer and to the thoughts. */
 export function take(one, chunk) {
   const [choice] = chunk.choices;
-  let added = "";
+  const added = { answer: "", thoughts: "" };
   if (choice) {
-    added = ("content" in choice.delta && choice.delta.content) || "";
-    one.answer += added;
+    added.answer = ("content" in choice.delta && choice.delta.content) || "";
+    added.thoughts = ("reasoning_content" in choice.delta && choice.delta.reasoning_content) || "";
+    one.answer += added.answer;
+    one.thoughts += added.thoughts;
     one.finish = choice.finish_reason ?? one.finish;
   } else {
     one.usage = chunk.usage;

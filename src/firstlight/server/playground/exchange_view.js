@@ -15,9 +15,13 @@ export function exchangeView(one, act) {
   return item;
 }
 
-/** The element that the text of a running answer is appended to. */
-export function answerText(item) {
-  return item.querySelector(".answer .text");
+/** Appends to a running answer what came of it. */
+export function append(item, { answer, thoughts }) {
+  if (thoughts) {
+    item.querySelector(".thoughts").hidden = false;
+    item.querySelector(".thoughts .text").append(thoughts);
+  }
+  if (answer) item.querySelector(".answer > .text").append(answer);
 }
 
 function question(one) {
@@ -35,7 +39,13 @@ function answer(one) {
   return el(
     "article",
     { class: running ? "answer running" : "answer", "aria-label": "Answer", "aria-busy": running ? "true" : null },
-    el("p", { class: "text" }, one.answer),
+    el(
+      "details",
+      { class: "thoughts", open: running, hidden: !one.thoughts },
+      el("summary", {}, "Thoughts"),
+      el("p", { class: "text" }, one.thoughts),
+    ),
+    el("p", { class: "text", hidden: !running && !one.answer }, one.answer),
   );
 }
 

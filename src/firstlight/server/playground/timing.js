@@ -30,8 +30,8 @@ function sentence(timings, usage) {
   return [
     el("strong", {}, duration(timings.ttft_ms)),
     ` to the first token, ${duration(timings.total_ms)} in all. `,
-    `${count(usage.prompt_tokens, "prompt token")}: ${prompt.image_tokens} of pictures, `,
-    `${prompt.cached_tokens} cached. ${count(usage.completion_tokens, "token")} answered.`,
+    `${count(usage.prompt_tokens, "prompt token")}: ${prompt.image_tokens.toLocaleString("en")} of pictures, `,
+    `${prompt.cached_tokens.toLocaleString("en")} cached. ${count(usage.completion_tokens, "token")} answered.`,
   ];
 }
 
