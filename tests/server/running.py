@@ -16,9 +16,10 @@ import uvicorn
 
 from firstlight.config import EngineConfig
 from firstlight.engine.build import Parts
+from firstlight.server.address import bind
 from firstlight.server.app import build_app
 from firstlight.server.keys import KeyRing
-from firstlight.server.serve import Server, bind, open_parts, open_service
+from firstlight.server.serve import Server, open_parts, open_service
 from firstlight.server.service import Service
 from firstlight.server.settings import ServerSettings
 

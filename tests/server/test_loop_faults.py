@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,15 @@ from tests.server.asking import CHAT, body, error_of, events, text_of
 from tests.server.running import running
 
 ASKED = [body(text, tokens=40) for text in ("One", "Two", "Three")]
+
+
+def _ended(url: str) -> bool:
+    """Whether nobody listens there any more."""
+    try:
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
+    except OSError:
+        return True
+    return False
 
 
 def test_a_fault_fails_what_is_in_flight_and_the_next_request_is_served(
@@ -71,6 +81,23 @@ def test_an_engine_that_cannot_be_mended_says_so_and_takes_nothing(
         assert error_of(http.post(CHAT, json=body()))["code"] == "engine_fault"
         assert time.perf_counter() - began < 1
         assert http.get("/metrics").status_code == 200
+
+
+def test_a_supervised_server_whose_engine_cannot_be_mended_ends(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Step, plan: BatchPlan[Any]) -> StepResult:
+        raise ZeroDivisionError("a hook of the test")
+
+    with running(parts) as server, server.client() as http:
+        server.server._ends_when_failed = True
+        monkeypatch.setattr(Step, "run", broken)
+        assert http.post(CHAT, json=body()).status_code == 503
+        until = time.monotonic() + 5
+        while not _ended(server.url) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert _ended(server.url)
+        assert server.server.failed
 
 
 def test_health_says_when_a_step_takes_too_long(

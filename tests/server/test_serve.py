@@ -10,14 +10,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from firstlight.engine.build import Parts
 from firstlight.errors import ConfigError
+from firstlight.server.address import bind
 from firstlight.server.keys import KeyRing
-from firstlight.server.serve import bind, open_service
+from firstlight.server.serve import open_service
 from firstlight.server.settings import ServerSettings
 from firstlight.server.start_lines import size, start_lines
 from tests.conftest import TinyCheckpoint
@@ -86,6 +88,33 @@ def process(model: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], 
     finally:
         child.kill()
         child.communicate()
+
+
+@pytest.mark.slow
+def test_a_supervised_server_that_is_killed_is_back_and_no_answer_is_cut_in_silence(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    """Who connects meanwhile waits; SIGTERM to the supervisor ends both."""
+    with process(str(tiny_checkpoint("qwen3_vl")), "--supervise") as (parent, url):
+        with httpx2.Client(base_url=url, timeout=60) as http:
+            pid = _child_of(parent.pid)
+            with http.stream("POST", CHAT, json=body(tokens=900, stream=True, n=4)) as response:
+                chunks = events(response)
+                next(chunks)
+                os.kill(pid, signal.SIGKILL)
+                with pytest.raises(httpx2.RemoteProtocolError):
+                    list(chunks)
+            assert http.post(CHAT, json=body()).status_code == 200
+            assert _child_of(parent.pid) != pid
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(10) == 0
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{url}/health")
+
+
+def _child_of(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
 
 
 @pytest.mark.slow

@@ -36,7 +36,8 @@ def _command(name: str, command: Any) -> str:
     usage = [name, *(f"[{p.metavar}]" for p in arguments), "[OPTIONS]"]
     if hasattr(command, "commands"):
         usage = [name, "COMMAND", "[OPTIONS]"]
-    rows = [_parameter(p) for p in command.params if p.name != "help"]
+    shown = [p for p in command.params if not getattr(p, "hidden", False)]
+    rows = [_parameter(p) for p in shown if p.name != "help"]
     text = inspect.cleandoc(command.help or "").replace("\n", " ").replace("  ", "\n\n")
     return "\n\n".join(
         [f"### {name}", f"`{' '.join(usage)}`", text, table(("", "value", "meaning"), rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -142,10 +143,23 @@ def serving_config(
     }
 
 
+_Supervise = Annotated[
+    bool,
+    typer.Option(
+        "--supervise",
+        help="Keep a small process above the server, which starts it anew when it dies.",
+        rich_help_panel="Server",
+    ),
+]
+_SocketFd = Annotated[int | None, typer.Option("--socket-fd", hidden=True)]
+
+
 @takes(server=server_settings, serving=serving_config, settings=engine_config)
 def serve(
     model: MODEL = BUNDLED_MODEL,
     no_progress: PROGRESS = False,
+    supervise: _Supervise = False,
+    socket_fd: _SocketFd = None,
     *,
     server: dict[str, Any],
     serving: dict[str, Any],
@@ -156,12 +170,24 @@ def serve(
     By default only programs of this machine can connect, on port 8000. SIGTERM and Ctrl-C let
     requests in flight finish.
     """
+    from firstlight.server.address import inherited
+    from firstlight.server.settings import ServerSettings
+    from firstlight.server.supervisor import Supervisor
+
     config = EngineConfig.from_options(settings | serving | {"model": model})
+    checked = ServerSettings.from_options(server)
+    if supervise:
+        raise typer.Exit(Supervisor(_unsupervised).run(checked))
     # FastAPI, torch and transformers take seconds that --help and wrong usage should not.
     from firstlight.server.serve import serve as run
-    from firstlight.server.settings import ServerSettings
 
-    checked = ServerSettings.from_options(server)
+    sock = None if socket_fd is None else inherited(socket_fd)
     with capture_bar(not no_progress) as progress:
-        ready = run(config, checked, progress=progress)
+        ready = run(config, checked, progress=progress, sock=sock)
     ready()
+
+
+def _unsupervised(fd: int) -> list[str]:
+    """This process's own command, less ``--supervise``, to listen on the socket ``fd``."""
+    options = [argument for argument in sys.argv[1:] if argument != "--supervise"]
+    return [sys.executable, "-m", "firstlight", *options, "--socket-fd", str(fd)]

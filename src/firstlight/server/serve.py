@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -14,9 +15,9 @@ from typing import Any
 import uvicorn
 
 from firstlight.config import EngineConfig, api_keys_from
-from firstlight.engine.aio import AsyncEngine, ServingLimits
+from firstlight.engine.aio import AsyncEngine, LoopState, ServingLimits
 from firstlight.engine.build import Parts, Progress, build, load
-from firstlight.errors import ConfigError
+from firstlight.server.address import bind
 from firstlight.server.answer_forms import AnswerForms
 from firstlight.server.app import build_app
 from firstlight.server.engine_metrics import EngineMetrics
@@ -26,6 +27,7 @@ from firstlight.server.metrics import Metrics
 from firstlight.server.service import ModelFacts, Service
 from firstlight.server.settings import ServerSettings
 from firstlight.server.start_lines import start_lines
+from firstlight.server.supervisor import ENGINE_FAILED, die_with_parent
 from firstlight.server.token_text import TokenText
 
 _LOG = logging.getLogger("firstlight.server")
@@ -82,8 +84,10 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         service: Service,
         on_ready: Callable[[str], None] | None = None,
+        ends_when_failed: bool = False,
     ) -> None:
         super().__init__(config)
+        self._ends_when_failed = ends_when_failed
         self._service = service
         self._on_ready = on_ready
         self._events: asyncio.AbstractEventLoop | None = None
@@ -107,6 +111,18 @@ class Server(uvicorn.Server):
                 port = sock.getsockname()[1]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    @property
+    def failed(self) -> bool:
+        """Whether the engine cannot be made clean."""
+        return self._service.engine.loop.state is LoopState.FAILED
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; True ends the server."""
+        if self._ends_when_failed and self.failed:
+            log_event(_LOG, "the engine has failed", logging.ERROR)
+            return True
+        return await super().on_tick(counter)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal lets requests finish; a second Ctrl-C does not."""
         if self._events is not None and self._draining is None:
@@ -127,11 +143,14 @@ def serve(
     *,
     progress: Progress | None = None,
     show: Callable[[str], None] = _print,
+    sock: socket.socket | None = None,
 ) -> Callable[[], None]:
     """Load the model and say what was loaded.
 
     Args:
         show: prints the lines about the start.
+        sock: what to listen on, from a supervisor that starts the server anew when it ends; so it
+            ends when its engine cannot be made clean. None binds the address of the settings.
 
     Returns:
         What serves until SIGTERM or Ctrl-C.
@@ -141,7 +160,10 @@ def serve(
             address that cannot be listened on, before anything is loaded.
     """
     keys = key_ring(settings)
-    sock = bind(settings.host, settings.port)
+    supervised = sock is not None
+    listening = bind(settings.host, settings.port) if sock is None else sock
+    if supervised:
+        die_with_parent()
     configure(settings.log_format)
     service = open_service(open_parts(config, progress), settings)
 
@@ -158,31 +180,18 @@ def serve(
             # Requests end by themselves before that, or are ended; this is for what hangs.
             timeout_graceful_shutdown=math.ceil(settings.drain_seconds + settings.body_seconds) + 1,
         )
-        server = Server(options, service, on_ready=lambda url: show(f"listening  {url}"))
+        server = Server(
+            options,
+            service,
+            on_ready=lambda url: show(f"listening  {url}"),
+            ends_when_failed=supervised,
+        )
         try:
-            server.run(sockets=[sock])
+            server.run(sockets=[listening])
         finally:
             if service.parts.pipeline is not None:
                 service.parts.pipeline.close()
+        if server.failed:
+            sys.exit(ENGINE_FAILED)
 
     return run
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that has the address and does not listen yet, so that nobody waits for a model.
-
-    Raises:
-        ConfigError: naming the address.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        reason = error.strerror or str(error)
-        raise ConfigError(
-            f"host = {host!r} and port = {port} cannot be listened on: {reason}"
-        ) from error
-    return sock
