@@ -214,3 +214,12 @@ def _video(indices: list[int], fps: float, grid: list[int]) -> Artifact:
         "timestamps": torch.tensor(video.timestamps(2), dtype=torch.float64),
     }
     return Artifact(tensors, (1, 1), "", modality=VIDEO)
+
+
+def test_a_tokenizer_without_the_token_makes_a_model_that_takes_no_videos() -> None:
+    adapter = _adapter("Qwen3VLModel")
+    adapter.config.video_token_id = 7
+    adapter.tokenizer = Tokenizer()
+    assert adapter.video_placeholder == "<|video_pad|>"
+    adapter.tokenizer = SimpleNamespace(convert_ids_to_tokens=lambda token: None)
+    assert adapter.video_placeholder == ""
