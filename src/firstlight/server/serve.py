@@ -170,18 +170,8 @@ def serve(
     def run() -> None:
         for line in start_lines(service, keys):
             show(line)
-        options = uvicorn.Config(
-            build_app(service, keys),
-            host=settings.host,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            # Requests end by themselves before that, or are ended; this is for what hangs.
-            timeout_graceful_shutdown=math.ceil(settings.drain_seconds + settings.body_seconds) + 1,
-        )
         server = Server(
-            options,
+            _uvicorn_config(service, keys),
             service,
             on_ready=lambda url: show(f"listening  {url}"),
             ends_when_failed=supervised,
@@ -195,3 +185,17 @@ def serve(
             sys.exit(ENGINE_FAILED)
 
     return run
+
+
+def _uvicorn_config(service: Service, keys: KeyRing) -> uvicorn.Config:
+    settings = service.settings
+    return uvicorn.Config(
+        build_app(service, keys),
+        host=settings.host,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        # Requests end by themselves before that, or are ended; this is for what hangs.
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds + settings.body_seconds) + 1,
+    )
