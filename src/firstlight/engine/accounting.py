@@ -32,11 +32,13 @@ def ledger_of(
     pool: KVPool,
     costs: Costs,
     packed_bytes: int,
+    warm_seconds: float | None = None,
 ) -> Ledger:
     """All entries of an engine.
 
     Args:
         packed_bytes: memory that fusing took for weights, see :class:`Weights`.
+        warm_seconds: of the encoder's first picture, if there was one.
     """
     graphs = [(p, b, g) for p, runner in runners.items() for b, g in runner.graphs.items()]
     memory = [
@@ -50,6 +52,8 @@ def ledger_of(
     for phase, cost in costs.items():
         if cost.times is not None:
             seconds.append(Seconds("padding cost", cost.times.seconds, phase))
+    if warm_seconds is not None:
+        seconds.append(Seconds("encoder warm-up", warm_seconds))
     return Ledger(tuple(memory), tuple(seconds))
 
 

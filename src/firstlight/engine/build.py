@@ -28,6 +28,7 @@ from firstlight.engine.scheduling import Limits as SchedulerLimits
 from firstlight.engine.scheduling import Scheduler, check_start
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step
+from firstlight.engine.warm import warm_encoder
 from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
 from firstlight.graphs.accounting import Ledger
 from firstlight.graphs.proof import ProofLevel, Prover
@@ -56,6 +57,7 @@ class Parts:
         captures: what capturing each phase gave.
         costs: what padding costs, by phase; empty where it is taken to be free.
         packed_bytes: memory that fusing took for weights.
+        warm_seconds: of the encoder's first picture; None for a model that takes text only.
         findings: what the sanitizer has found so far; None if it is off.
     """
 
@@ -76,6 +78,7 @@ class Parts:
     fused: FuseReport | None
     costs: Costs
     packed_bytes: int
+    warm_seconds: float | None
     findings: Report | None
 
     @property
@@ -86,7 +89,14 @@ class Parts:
     @property
     def ledger(self) -> Ledger:
         """Where the bytes and the seconds of the start went."""
-        return ledger_of(self.runners, self.captures, self.pool, self.costs, self.packed_bytes)
+        return ledger_of(
+            self.runners,
+            self.captures,
+            self.pool,
+            self.costs,
+            self.packed_bytes,
+            self.warm_seconds,
+        )
 
 
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
@@ -129,6 +139,7 @@ def build(
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
     check_captured(config, runners)
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
+    warm_seconds = warm_encoder(model, clock)
     give_back_free_memory()
     pipeline = open_pipeline(config, model, any_path=any_path)
     loop = _loop(config, ground, limits, runners, sanitizer=sanitizer, clock=clock)
@@ -150,6 +161,7 @@ def build(
         fused=ground.fused,
         costs=builder.costs,
         packed_bytes=ground.packed_bytes,
+        warm_seconds=warm_seconds,
         findings=None if sanitizer is None else sanitizer.report,
     )
 

@@ -51,8 +51,9 @@ class Seconds:
     """Time that one part of a start took.
 
     Attributes:
-        part: ``record``, ``plan``, ``choosing forms``, ``proof``, ``padding cost``, ``other``.
-        bucket: None where it belongs to no single bucket.
+        part: ``record``, ``plan``, ``choosing forms``, ``proof``, ``padding cost``, ``other``, or
+            what a start does beside captures.
+        phase, bucket: None where it belongs to no single one.
     """
 
     part: str
