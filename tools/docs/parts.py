@@ -178,6 +178,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "reasons": reasons,
     "request-chat": request.chat,
     "request-completions": request.completions,
+    "request-responses": request.responses,
     "server-metrics": request.metrics,
     "sampling": sampling,
     "server-settings": server_settings,

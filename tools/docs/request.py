@@ -25,6 +25,13 @@ def completions() -> str:
     return _fields(CompletionRequest)
 
 
+def responses() -> str:
+    """The fields of a request of responses."""
+    from firstlight.server.schemas.responses import ResponsesRequest
+
+    return _fields(ResponsesRequest)
+
+
 def metrics() -> str:
     """The metrics that the server counts itself."""
     from firstlight.server.metrics import described

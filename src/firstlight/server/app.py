@@ -23,6 +23,7 @@ from firstlight.server.parsing import failure_of_validation
 from firstlight.server.routes.facts import facts_routes
 from firstlight.server.routes.generate import generate_routes
 from firstlight.server.routes.playground import playground_assets, playground_routes
+from firstlight.server.routes.responses import responses_routes
 from firstlight.server.service import Service
 
 
@@ -47,6 +48,7 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
         redirect_slashes=False,
     )
     api.include_router(generate_routes(service))
+    api.include_router(responses_routes(service))
     api.include_router(facts_routes(service))
     page = playground_assets()
     api.include_router(playground_routes(page))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from firstlight.server.disconnect import ClientLeft, while_connected
-from firstlight.server.failures import failure_of, is_foreseen
+from firstlight.server.failures import Failure, failure_of, is_foreseen
 from firstlight.server.logs import log_event, trace
 
-Chunk = dict[str, Any]
+Chunk = Mapping[str, Any]
 DONE = b"data: [DONE]\n\n"
 _LOG = logging.getLogger("firstlight.server")
 
@@ -33,6 +33,7 @@ class EventStream(Response):
     """
 
     media_type = "text/event-stream"
+    end = DONE
 
     def __init__(
         self, chunks: AsyncGenerator[Chunk, None], headers_then: Callable[[], dict[str, str]]
@@ -40,6 +41,14 @@ class EventStream(Response):
         super().__init__()
         self._chunks = chunks
         self._headers_then = headers_then
+
+    def encoded(self, chunk: Chunk) -> bytes:
+        """A chunk as an event."""
+        return event(chunk)
+
+    def failed(self, failure: Failure) -> Chunk:
+        """The last chunk of an answer that is lost on its way."""
+        return failure.as_dict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all of it."""
@@ -57,7 +66,7 @@ class EventStream(Response):
                     if not begun:
                         begun = True
                         await self._start(send)
-                    await _body(send, event(chunk))
+                    await _body(send, self.encoded(chunk))
             except ClientLeft:  # it takes nothing any more
                 raise
             except Exception as error:
@@ -69,9 +78,9 @@ class EventStream(Response):
                     log_event(
                         _LOG, "internal error", logging.ERROR, request=request_id, at=trace(error)
                     )
-                await _body(send, event(failure.as_dict()))
+                await _body(send, self.encoded(self.failed(failure)))
             else:
-                await _body(send, DONE)
+                await _body(send, self.end)
             await _body(send, b"", more=False)
 
     async def _start(self, send: Send) -> None:

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from firstlight.server.tools.pieces import Content, Parser, Piece, Reasoning, beginning_of
 
 BEGIN: Final = "<think>"
 END: Final = "</think>"
+
+
+def reasoning_tokens(
+    token_ids: Sequence[int], join: Callable[[Sequence[int]], str], *, thinking: bool
+) -> int:
+    """How many tokens of an answer are thoughts, their borders included.
+
+    Args:
+        join: the text of tokens, special ones included.
+        thinking: the prompt has begun the thoughts.
+    """
+    text = join(token_ids)
+    if not thinking and not text.lstrip().startswith(BEGIN):
+        return 0
+    if END not in text:
+        return len(token_ids)
+    sizes = range(len(token_ids) + 1)
+    return bisect_left(sizes, True, key=lambda n: END in join(token_ids[:n]))
 
 
 class ReasoningReader:
