@@ -46,7 +46,7 @@ def chrome() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def demo_parts(chrome: Any) -> Iterator[Parts]:
     """The bundled model with few, proven graphs; asked for only where there is a browser."""
-    parts = tiny_parts(model_path(), page_size=16, proof="quick", padding_cost="measured")
+    parts = tiny_parts(model_path(), page_size=16, proof="quick")
     yield parts
     assert parts.pipeline is not None
     parts.pipeline.close()
@@ -89,7 +89,7 @@ def test_an_example_is_answered_with_one_click(page: Any) -> None:
 def test_under_an_answer_is_where_its_time_went(page: Any) -> None:
     page.set_input_files("#files", ONE.path)
     answer = ask(page, "What is in this picture?")
-    timing = answer.get_by_role("region", name="Timing of this answer")
+    timing = answer.get_by_role("group", name="Timing of this answer")
     names = timing.locator(".legend li span:nth-child(2)").all_inner_texts()
     assert {"Queue", "Prefill", "Decode", "Other"} <= set(names)
     shares = [float(text.split()[0]) for text in timing.locator(".share").all_inner_texts()]
@@ -214,21 +214,32 @@ def test_the_keyboard_reaches_everything_in_the_order_of_the_page(page: Any) -> 
     assert outline == "solid"
 
 
-def test_graphs_are_shown_as_pictures_with_words_for_each(page: Any) -> None:
-    ask(page, "What is it?")
-    page.get_by_role("link", name="Graphs").click()
-    page.locator("#graphs figure svg").first.wait_for()
-    captions = " ".join(page.locator("figcaption").all_inner_texts())
-    for wanted in ("Replays", "Seconds to capture", "Bytes", "Share of padding", "Measured time"):
-        assert wanted in captions
-    drawn = page.locator("#graphs svg, #graphs .bar")
-    told = [drawn.nth(i).get_attribute("aria-label") for i in range(drawn.count())]
-    assert all(told)
-    assert "batches from graphs" in page.locator("#graphs").inner_text()
-    page.get_by_text("All buckets as a table").first.click()
-    assert page.locator("details[open] tbody tr").count() == 2
-    with page.expect_response("**/v1/graphs"):
-        page.get_by_role("button", name="Refresh").click()
+def test_graphs_are_shown_as_pictures_with_words_for_each(
+    chrome: Any, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    parts = tiny_parts(
+        tiny_checkpoint("llama"),
+        padding_cost="measured",
+        prefill_buckets=(32, 64),
+        decode_buckets=(1,),
+    )
+    with running(parts) as server, page_of(chrome, server.url + "/") as page:
+        page.fill("#max-tokens", "3")
+        ask(page, "word " * 90)
+        page.get_by_role("link", name="Graphs").click()
+        page.locator("#graphs figure svg").first.wait_for()
+        captions = " ".join(page.locator("figcaption").all_inner_texts())
+        for wanted in ("Replays", "Seconds to capture", "Bytes", "Share of padding", "Measured"):
+            assert wanted in captions
+        drawn = page.locator("#graphs svg, #graphs .bar")
+        told = [drawn.nth(i).get_attribute("aria-label") for i in range(drawn.count())]
+        assert all(told)
+        reasons = page.get_by_role("group", name="Why batches ran eager")
+        assert "The batch has more tokens than the largest bucket." in reasons.inner_text()
+        page.get_by_text("All buckets as a table").first.click()
+        assert page.locator("details[open] tbody tr").count() == 2
+        with page.expect_response("**/v1/graphs"):
+            page.get_by_role("button", name="Refresh").click()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -299,6 +310,23 @@ def test_a_full_server_says_when_to_try_again(page: Any) -> None:
     alert = ask(page, "What is it?").get_by_role("alert")
     assert "Refused (429)" in alert.inner_text()
     assert "Try again in 3 s." in alert.inner_text()
+
+
+def test_behind_a_proxy_the_page_may_have_a_path_of_its_own(chrome: Any, demo: Running) -> None:
+    prefix = demo.url + "/models/demo/"
+
+    def forward(route: Any) -> None:
+        route.fulfill(response=route.fetch(url=route.request.url.replace(prefix, demo.url + "/")))
+
+    with page_of(chrome, demo.url + "/") as page:
+        page.wait_for_load_state("networkidle")
+        page.route(prefix + "**", forward)
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(prefix)
+        page.get_by_role("button", name=ONE.question).click()
+        assert last(page).locator(".answer > .text").inner_text() == ONE.actual
+        assert all(url.startswith((prefix, "data:")) for url in asked)
 
 
 def test_a_stopped_server_is_said_in_words(chrome: Any, demo: Running) -> None:

@@ -3,6 +3,7 @@
 import { columns, figure, key, niceBytes, niceCount, niceTop } from "./charts.js";
 import { el } from "./dom.js";
 import { count, duration, number, size, words } from "./format.js";
+import { table } from "./tables.js";
 
 const HEIGHT = 150;
 const SIGNS = { ready: "✓", waiting: "…", failed: "✕", quarantined: "!" };
@@ -17,7 +18,7 @@ export function bucketFigures(phase, buckets, coverage, eager) {
     uses(buckets, coverage.replays),
     parts("Seconds to capture each", buckets, "seconds_by_part", (s) => duration(s * 1000), niceTop),
     parts("Bytes that each holds", buckets, "bytes_by_kind", size, niceBytes),
-    el("details", {}, el("summary", {}, "All buckets as a table"), table(buckets, coverage.replays, phase)),
+    el("details", {}, el("summary", {}, "All buckets as a table"), allBuckets(phase, buckets, coverage.replays)),
   ].filter(Boolean);
 }
 
@@ -70,31 +71,22 @@ function parts(caption, buckets, field, text, nice) {
   );
 }
 
-function table(buckets, replays, phase) {
+function allBuckets(phase, buckets, replays) {
   const parts = namesOf(buckets, "seconds_by_part");
   const kinds = namesOf(buckets, "bytes_by_kind");
   const units = [...parts.map((name) => `${name}, s`), ...kinds];
   const names = ["Rows", "State", "Replays", ...units, "Operations", "Proof", "Why"];
-  const rows = buckets.map((bucket) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, bucket.size),
-      el("td", {}, `${SIGNS[bucket.state] ?? "?"} ${bucket.state}`),
-      el("td", { class: "figure" }, replays[bucket.size] ?? 0),
-      ...parts.map((name) => el("td", { class: "figure" }, number(bucket.seconds_by_part[name] ?? 0))),
-      ...kinds.map((name) => el("td", { class: "figure" }, size(bucket.bytes_by_kind[name] ?? 0))),
-      el("td", { class: "figure" }, bucket.ops),
-      el("td", {}, bucket.proof),
-      el("td", {}, bucket.why),
-    ),
-  );
-  const head = el("tr", {}, ...names.map((name) => el("th", { scope: "col" }, name)));
-  return el(
-    "div",
-    { class: "wide", tabindex: "0", role: "region", "aria-label": `Buckets of ${phase} as a table` },
-    el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)),
-  );
+  const rows = buckets.map((bucket) => [
+    bucket.size,
+    `${SIGNS[bucket.state] ?? "?"} ${bucket.state}`,
+    { figure: replays[bucket.size] ?? 0 },
+    ...parts.map((name) => ({ figure: number(bucket.seconds_by_part[name] ?? 0) })),
+    ...kinds.map((name) => ({ figure: size(bucket.bytes_by_kind[name] ?? 0) })),
+    { figure: bucket.ops },
+    bucket.proof,
+    bucket.why,
+  ]);
+  return table(`Buckets of ${phase} as a table`, names, rows);
 }
 
 function namesOf(buckets, field) {

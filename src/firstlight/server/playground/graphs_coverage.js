@@ -3,6 +3,7 @@
 import { key, shareBar } from "./charts.js";
 import { el } from "./dom.js";
 import { count, percent, words } from "./format.js";
+import { table } from "./tables.js";
 
 /** Bars of both phases, and the reasons. */
 export function coverage(phases) {
@@ -38,24 +39,15 @@ function phaseBars(phase, one) {
 
 function reasons(phases) {
   const rows = Object.entries(phases).flatMap(([phase, one]) =>
-    one.reasons.map((why) =>
-      el(
-        "tr",
-        {},
-        el("th", { scope: "row" }, words(why.reason)),
-        el("td", {}, phase),
-        el("td", { class: "figure" }, why.batches.toLocaleString("en")),
-        el("td", {}, why.meaning),
-      ),
-    ),
+    one.reasons.map((why) => [
+      words(why.reason),
+      phase,
+      { figure: why.batches.toLocaleString("en") },
+      why.meaning,
+    ]),
   );
   if (!rows.length) return el("p", { class: "hint" }, "No batch ran eager since the start.");
-  const head = ["Why eager", "Phase", "Batches", "What it means"].map((text) => el("th", { scope: "col" }, text));
-  return el(
-    "div",
-    { class: "wide", tabindex: "0", role: "region", "aria-label": "Why batches ran eager" },
-    el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)),
-  );
+  return table("Why batches ran eager", ["Why eager", "Phase", "Batches", "What it means"], rows);
 }
 
 function name(phase) {

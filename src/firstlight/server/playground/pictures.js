@@ -16,7 +16,8 @@ export function takePictures(onRefused) {
   };
   document.addEventListener("paste", (event) => {
     const files = event.clipboardData?.files ?? [];
-    if (!files.length) return;
+    // What office programs copy is text with a picture of it.
+    if (!files.length || event.clipboardData.types.includes("text/plain")) return;
     event.preventDefault();
     add(files);
   });

@@ -3,6 +3,7 @@
 import { el } from "./dom.js";
 import { count, duration, percent, words } from "./format.js";
 import { padding, segments, sums } from "./stages.js";
+import { table } from "./tables.js";
 
 const SHOWN_STEPS = 4;
 
@@ -10,8 +11,8 @@ const SHOWN_STEPS = 4;
 export function timingPanel(timings, usage) {
   const parts = segments(timings);
   return el(
-    "section",
-    { class: "timing", "aria-label": "Timing of this answer" },
+    "div",
+    { class: "timing", role: "group", "aria-label": "Timing of this answer" },
     el("p", { class: "sentence" }, ...sentence(timings, usage)),
     bar(parts, timings),
     legend(parts),
@@ -107,24 +108,15 @@ function decodeSteps(way) {
 
 function pictures(media) {
   if (!media.length) return null;
-  const rows = media.map((picture, index) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, index + 1),
-      el("td", {}, picture.size.join(" × ")),
-      el("td", {}, picture.rows),
-      el("td", {}, picture.artifact),
-      el("td", {}, picture.encoder),
-    ),
-  );
+  const rows = media.map((one, index) => [
+    index + 1,
+    one.size.join(" × "),
+    { figure: one.rows.toLocaleString("en") },
+    one.artifact,
+    one.encoder,
+  ]);
   const names = ["Picture", "Pixels", "Tokens", "Processor cache", "Encoder cache"];
-  const head = el("tr", {}, ...names.map((name) => el("th", { scope: "col" }, name)));
-  return fold(
-    count(media.length, "picture"),
-    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Pictures of this question" },
-      el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))),
-  );
+  return fold(count(media.length, "picture"), table("Pictures of this question", names, rows));
 }
 
 function fold(title, ...content) {
