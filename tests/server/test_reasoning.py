@@ -54,13 +54,16 @@ def test_whole_answers_and_streams_have_the_thoughts_apart(
     thinker: Thinker, http: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = asked(thinker, monkeypatch, thinker[1])
-    message = http.post(CHAT, json=request).json()["choices"][0]["message"]
+    answer = http.post(CHAT, json=request).json()
+    details = answer["usage"]["completion_tokens_details"]
+    thought = characters(thinker[0].service.parts, thinker[1].split("\n\n")[0])
+    assert details["reasoning_tokens"] == len(thought)
+    message = answer["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hm, 1 + 1.", "42")
     deltas = [c["choices"][0]["delta"] for c in streamed(http, CHAT, request)[:-1]]
     assert "".join(d.get("reasoning_content", "") for d in deltas) == "Hm, 1 + 1."
     assert "".join(d.get("content") or "" for d in deltas) == "42"
-    thought = [i for i, d in enumerate(deltas) if "reasoning_content" in d]
-    assert len(thought) > 5
+    assert sum("reasoning_content" in delta for delta in deltas) > 5
 
 
 def test_a_form_is_that_of_the_answer_behind_the_thoughts(thinker: Thinker) -> None:

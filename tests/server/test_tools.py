@@ -11,7 +11,11 @@ import httpx2
 import jsonschema
 import openai
 import pytest
+import torch
 
+from firstlight.errors import RequestError
+from firstlight.sampling import Grammars
+from firstlight.server.tools.formats import FORMATS, call_form
 from tests.conftest import TinyCheckpoint
 from tests.server.asking import CHAT, body, data_url, error_of, streamed, user
 from tests.server.running import Running, running, tiny_parts
@@ -163,6 +167,63 @@ def test_a_call_that_is_required_is_made_and_valid(
 
 def delta_of(chunk: Any) -> dict[str, Any]:
     return dict(chunk["choices"][0]["delta"])
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", ["hermes", "mistral", "mistral_args", "llama3_json"])
+def test_calls_of_strict_tools_are_enforced_and_text_stays_free(
+    name: str, special: bool, tooled: Running
+) -> None:
+    tokenizer, ends = tooled.service.parts.model.tokenizer, tooled.service.parts.model.eos_token_ids
+    chosen = FORMATS[name]
+    # Any special token will do for the marker.
+    ids = {chosen.opening: max(tokenizer.added_tokens_decoder)} if special else {}
+    tools = [(f"tools[{i}].function", tool["function"]) for i, tool in enumerate(TOOLS)]
+    form = call_form(chosen, tools, several=True, required=False, special=ids)
+    closing = {"hermes": "\n</tool_call> Done.", "mistral": "]", "mistral_args": ""}.get(name, "")
+    member = chosen.arguments
+    before = {"hermes": "\n", "mistral": "["}.get(name, "")
+    good, bad = '{"city": "Rome"}', '{"city": "Pari'
+    objects = [
+        f"weather[ARGS]{arguments}"
+        if chosen.named
+        else f'{{"name": "weather", "{member}": {arguments}' + "}" * (arguments == good)
+        for arguments in (good, bad)
+    ]
+    heads = ["", "I look. "] if chosen.opening else [""]
+    for head in heads:
+        opening = [ids[chosen.opening]] if special and chosen.opening else chosen.opening
+        for call, ok in zip(objects, (True, False), strict=True):
+            text = before + call + (closing if ok else "")
+            assert follows(form, tokenizer, ends, head, opening, text) == ok
+    assert follows(form, tokenizer, ends, "It rains in Paris.", "", "")
+
+
+def test_parameters_of_a_tool_that_is_not_strict_need_not_be_enforceable() -> None:
+    loose = {"name": "loose", "parameters": {"not": {}}}
+    tools = [("tools[0].function", loose), ("tools[1].function", TOOLS[0]["function"])]
+    for required in (False, True):
+        form = call_form(FORMATS["hermes"], tools, several=True, required=required, special={})
+        assert ("not" in form.schemas[0][1]) == required
+
+
+def follows(form: Any, tokenizer: Any, ends: Any, *parts: Any) -> bool:
+    """Whether an answer of these texts and tokens may be generated, and end."""
+    ids: list[int] = []
+    for part in parts:
+        if part:
+            texts = (
+                part
+                if isinstance(part, list)
+                else [i for c in part for i in tokenizer(c, add_special_tokens=False)["input_ids"]]
+            )
+            ids += texts
+    row = torch.zeros(len(tokenizer))
+    try:
+        Grammars(tokenizer, ends).start(form).restrict_(row, ids, ())
+    except RequestError:
+        return False
+    return bool(row[min(ends)] == 0)
 
 
 def test_a_named_tool_is_the_one_that_is_called(http: httpx2.Client) -> None:

@@ -13,6 +13,8 @@ Schema = dict[str, Any] | bool
 _VALUES: Final = ("const", "default", "examples")  # what they hold is no schema
 # A model that is unsure may write blanks without end: they are bounded, and indentation has room.
 _OPTIONS: Final = {"whitespace_pattern": r"[ \t\n\r]{0,64}", "lenient": False}
+_MAX_CHARS: Final = 1_000_000
+_MAX_BRANCHES: Final = 64  # each is compared with each
 _TYPES: Final = frozenset({"null", "boolean", "object", "array", "number", "string"})
 
 
@@ -35,6 +37,8 @@ def schema_text(schema: object, where: str) -> str:
         value = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise RequestError(f"{where} is no JSON schema: {error}") from error
+    if len(text) > _MAX_CHARS:
+        raise RequestError(f"{where} has {len(text)} characters; at most {_MAX_CHARS}")
     if not isinstance(value, dict | bool):
         raise RequestError(f"{where} must be a JSON schema, an object, not {text[:80]}")
     return json.dumps(_simpler(value, value), ensure_ascii=False)
@@ -71,7 +75,7 @@ def _simpler(node: Any, root: Schema) -> Any:
 def _exclusive(branches: list[Any], root: Schema) -> bool:
     """Whether no value matches two branches, as far as their types and constants tell."""
     found = [_resolved(branch, root) for branch in branches]
-    return all(_apart(a, b) for a, b in combinations(found, 2))
+    return len(found) <= _MAX_BRANCHES and all(_apart(a, b) for a, b in combinations(found, 2))
 
 
 def _resolved(branch: Any, root: Schema) -> Mapping[str, Any]:

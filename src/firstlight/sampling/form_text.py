@@ -10,8 +10,7 @@ from typing import Any, Final
 from firstlight.core.json_schema import guarded
 from firstlight.core.structured_outputs import StructuredOutputs
 
-# Without its own limits of depth the walk below could be made long by a schema.
-_MAX_DEPTH: Final = 64
+_MAX_TRIES: Final = 200  # to find a fault; a long search is no service to anybody
 _START: Final = re.compile(r"^start(?=\s*[:\[])", re.MULTILINE)
 _DEFINITIONS: Final = ("$defs", "definitions")
 
@@ -46,18 +45,15 @@ def find_fault(schema: str, refused: Callable[[str], str]) -> str:
     """
     root = json.loads(schema)
     reason = refused(schema)
-    path = ""
-    at = root
-    for _ in range(_MAX_DEPTH):
-        for name, inner in _inner_schemas(at):
-            if isinstance(root, dict) and isinstance(inner, dict):
-                shared = {key: root[key] for key in _DEFINITIONS if key in root}
-                # In a definition's own place the others stay, itself among them.
-                if refused(json.dumps({**shared, **inner})) == reason:
-                    path, at = path + name, inner
-                    break
-        else:
-            return path
+    shared = {key: root[key] for key in _DEFINITIONS if isinstance(root, dict) and key in root}
+    path, left = "", _inner_schemas(root)
+    for _ in range(_MAX_TRIES):
+        name, inner = next(left, ("", None))
+        if not name:
+            break
+        # What refers to definitions finds them beside it.
+        if isinstance(inner, dict) and refused(json.dumps({**shared, **inner})) == reason:
+            path, left = path + name, _inner_schemas(inner)
     return path
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from firstlight.core.output import Completion
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.core.structured_outputs import StructuredOutputs
 from firstlight.engine.build import Parts
@@ -13,9 +14,16 @@ from firstlight.errors import RequestError
 from firstlight.server.failures import invalid
 from firstlight.server.schemas.chat import ChatRequest
 from firstlight.server.settings import ServerSettings
+from firstlight.server.token_text import TokenText
 from firstlight.server.tools.formats import ToolFormat, call_form, detect
 from firstlight.server.tools.pieces import Parser
-from firstlight.server.tools.reasoning import BEGIN, END, PlainReader, ReasoningReader
+from firstlight.server.tools.reasoning import (
+    BEGIN,
+    END,
+    PlainReader,
+    ReasoningReader,
+    reasoning_tokens,
+)
 
 _TAIL = 16  # tokens behind which no template opens thoughts
 
@@ -91,17 +99,31 @@ class AnswerForms:
             rest = self.tools.reader(body.parallel_tool_calls is not False)
         return ReasoningReader(rest, thinking=self.thinking) if self.thinks else rest
 
+    def thought(self, completion: Completion, tokens: TokenText) -> int:
+        """Tokens of an answer that are thoughts."""
+        if not self.thinks:
+            return 0
+        return reasoning_tokens(completion.token_ids, tokens.join, thinking=self.thinking)
+
     def _form(self, body: ChatRequest, params: SamplingParams) -> StructuredOutputs | None:
-        if not body.must_call or self.tools is None:
-            return params.structured_outputs
+        """What is enforced: another form, calls that must be made, or those of strict tools."""
         chosen = body.callable_tools()
+        strict = any(tool.function.strict for tool in chosen)
+        form = params.structured_outputs
+        if self.tools is None or form is not None or not (body.must_call or strict):
+            return form
         tools = [
             (f"tools[{i}].function", tool.function.model_dump(exclude_none=True))
             for i, tool in enumerate(body.tools or ())
             if tool in chosen
         ]
-        several = body.parallel_tool_calls is not False
-        return call_form(self.tools, tools, several=several, special=self.special)
+        return call_form(
+            self.tools,
+            tools,
+            several=body.parallel_tool_calls is not False,
+            required=body.must_call,
+            special=self.special,
+        )
 
     def _shows_special(self, body: ChatRequest) -> bool:
         """Whether borders that have to be seen are special tokens, which texts leave out."""

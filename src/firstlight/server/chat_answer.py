@@ -44,7 +44,7 @@ class ChatAnswer:
         completions = self.answered.whole
         answer = self._frame("chat.completion")
         answer["choices"] = [self._choice(i, c) for i, c in enumerate(completions)]
-        answer["usage"] = usage_of(completions)
+        answer["usage"] = self._usage()
         return answer | self._timings()
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
@@ -65,7 +65,7 @@ class ChatAnswer:
                     last = choice["finish_reason"] is not None and self.answered.complete
                     yield chunk | self._timings() if last and not include else chunk
         if include:
-            usage = {"choices": [], "usage": usage_of(self.answered.whole)}
+            usage = {"choices": [], "usage": self._usage()}
             yield self._frame("chat.completion.chunk") | usage | self._timings()
 
     def _pieces(self, delta: Delta, voices: dict[int, Voice]) -> Iterator[dict[str, Any]]:
@@ -115,6 +115,13 @@ class ChatAnswer:
             "model": self.model,
             "system_fingerprint": None,
         }
+
+    def _usage(self) -> dict[str, Any]:
+        usage = usage_of(self.answered.whole)
+        if self.forms.thinks:
+            n = sum(self.forms.thought(c, self.tokens) for c in self.answered.whole)
+            usage["completion_tokens_details"] = {"reasoning_tokens": n}
+        return usage
 
     def _timings(self) -> dict[str, Any]:
         first = self.answered.completions[0]

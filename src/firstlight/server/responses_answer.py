@@ -18,7 +18,6 @@ from firstlight.server.schemas.responses import ResponsesRequest
 from firstlight.server.sse import Chunk, EventStream, event
 from firstlight.server.timings import timings_of
 from firstlight.server.token_text import TokenText
-from firstlight.server.tools.reasoning import reasoning_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +80,6 @@ class ResponsesAnswer:
                     for found in self._end(items, done):
                         yield found
 
-    def _thought(self, completion: Completion) -> int:
-        """Tokens of the thoughts."""
-        if not self.forms.thinks:
-            return 0
-        ids, thinking = completion.token_ids, self.forms.thinking
-        return reasoning_tokens(ids, self.tokens.join, thinking=thinking)
-
     def _begin(self, items: ResponseItems) -> Iterator[Event]:
         for kind in ("response.created", "response.in_progress"):
             yield {"type": kind, "response": self._response(items, None)}
@@ -105,7 +97,7 @@ class ResponsesAnswer:
             complete = completion.finish_reason is FinishReason.STOP
             status = "completed" if complete else "incomplete"
             details = None if complete else {"reason": "max_output_tokens"}
-            usage = _usage(completion, self._thought(completion))
+            usage = _usage(completion, self.forms.thought(completion, self.tokens))
         answer = {
             "id": self.id,
             "object": "response",
@@ -180,4 +172,4 @@ def _choice(asked: ResponsesRequest) -> Any:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    return tool | {"strict": tool["strict"] is not False}
+    return tool | {"strict": bool(tool["strict"])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,9 @@ class ToolFormat:
         arguments: the member of a call's object that holds them.
         frame: Lark's right side for an answer of one ``call`` or, given true, of several; given
             what writes a marker.
+        opening: the marker before a call, behind which nothing but a call may stand; empty: a call
+            is the whole answer.
+        closing: what follows that marker, in Lark; given what writes a marker.
         markers: texts around calls, of which special tokens are left in the text.
         signs: texts by which a chat template shows that it is of this family.
         named: a call is its function's name and its arguments, no object that holds both.
@@ -36,6 +40,8 @@ class ToolFormat:
     reader: Callable[[bool], CallReader]
     arguments: str
     frame: Callable[[Callable[[str], str], bool], str]
+    opening: str
+    closing: Callable[[Callable[[str], str]], str]
     markers: tuple[str, ...]
     signs: tuple[str, ...]
     named: bool = False
@@ -54,7 +60,7 @@ def _hermes(mark: Callable[[str], str], several: bool) -> str:
 
 
 def _llama(mark: Callable[[str], str], several: bool) -> str:
-    return 'call ("; " call)*' if several else "call"
+    return "call"  # the family's own templates take no answer with several
 
 
 def _mistral(mark: Callable[[str], str], several: bool) -> str:
@@ -75,6 +81,8 @@ FORMATS: Final[Mapping[str, ToolFormat]] = {
             reader=MistralReader,
             arguments="arguments",
             frame=_mistral_named,
+            opening="[TOOL_CALLS]",
+            closing=lambda mark: "call",
             markers=("[TOOL_CALLS]", "[ARGS]"),
             signs=("[TOOL_CALLS]", "[ARGS]"),
             named=True,
@@ -85,6 +93,8 @@ FORMATS: Final[Mapping[str, ToolFormat]] = {
             reader=MistralReader,
             arguments="arguments",
             frame=_mistral,
+            opening="[TOOL_CALLS]",
+            closing=lambda mark: '"[" call "]"',
             markers=("[TOOL_CALLS]",),
             signs=("[TOOL_CALLS]",),
             id_length=9,
@@ -94,6 +104,8 @@ FORMATS: Final[Mapping[str, ToolFormat]] = {
             reader=HermesReader,
             arguments="arguments",
             frame=_hermes,
+            opening="<tool_call>",
+            closing=lambda mark: f'"\\n" call "\\n" {mark("</tool_call>")}',
             markers=("<tool_call>", "</tool_call>"),
             signs=("<tool_call>", "arguments"),
         ),
@@ -102,6 +114,8 @@ FORMATS: Final[Mapping[str, ToolFormat]] = {
             reader=LlamaReader,
             arguments="parameters",
             frame=_llama,
+            opening="",
+            closing=lambda mark: "call",
             markers=("<|python_tag|>",),
             signs=("parameters",),
         ),
@@ -131,11 +145,14 @@ def call_form(
     tools: Sequence[tuple[str, Mapping[str, Any]]],
     *,
     several: bool,
+    required: bool,
     special: Mapping[str, int],
 ) -> StructuredOutputs:
     """The form of an answer that is a call of one of these tools, or several.
 
     Args:
+        required: whether it must be; otherwise it may be any text, and hold calls, whose arguments
+            are those of the schema if their function is ``strict``, and else any object.
         tools: each function with its place in the request.
         special: ids of those markers that are special tokens.
 
@@ -150,13 +167,37 @@ def call_form(
     rules = []
     for i, (where, function) in enumerate(tools):
         place = f"{where}.parameters"
-        parameters = schema_text({"type": "object", **(function.get("parameters") or {})}, place)
+        asked = (function.get("parameters") or {}) if required or function.get("strict") else {}
+        parameters = schema_text({"type": "object", **asked}, place)
         schemas.append((place, parameters))
         rules.append(_call_rule(f"call_{i}", chosen, str(function["name"]), parameters, mark))
     names = " | ".join(f"call_{i}" for i in range(len(tools)))
-    frame = chosen.frame(mark, several)
-    grammar = "\n".join([f"start: {frame}", f"call: {names}", *rules])
+    start = f"start: {chosen.frame(mark, several)}"
+    if not required:
+        start = _free(chosen, mark, special, several=several)
+    grammar = "\n".join([start, f"call: {names}", *rules])
     return StructuredOutputs(grammar=grammar, schemas=tuple(schemas), where="tools")
+
+
+def _free(
+    chosen: ToolFormat,
+    mark: Callable[[str], str],
+    special: Mapping[str, int],
+    *,
+    several: bool,
+) -> str:
+    """Rules of an answer that may hold calls: whatever begins one is one."""
+    if not chosen.opening:
+        return "start: call | TEXT\nTEXT: /([^{ \\n](?s:.*))?/"
+    calls = "*" if several else "?"
+    start = f"start: (before {chosen.closing(mark)}){calls} TEXT"
+    if chosen.opening in special:  # no text holds a special token
+        return f"{start}\nbefore: TEXT {mark(chosen.opening)}\nTEXT: /(?s:.*)/"
+    opening = re.escape(chosen.opening).replace("/", "\\/")
+    return (
+        f"{start}\nbefore[suffix={json.dumps(chosen.opening)}]: /(?s:.*)/\n"
+        f"TEXT: /(?s:.*)/ & ~/(?s:.*){opening}(?s:.*)/"
+    )
 
 
 def _call_rule(
