@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
@@ -47,31 +48,41 @@ def locked(parts: Parts) -> Iterator[Running]:
         yield server
 
 
-def paths(server: Running) -> set[str]:
+def paths(app: FastAPI) -> set[str]:
     """All that is declared, in other spellings as well, and some that are not."""
-    with server.client(headers={"authorization": f"Bearer {KEYS[1]}"}) as http:
-        declared = set(http.get("/openapi.json").json()["paths"]) | {"/openapi.json", "/docs"}
+    declared = set(app.openapi()["paths"]) | {"/openapi.json", "/docs"}
     found = set()
     for path in declared - {"/health"}:
         path = path.replace("{name}", "qwen3_vl")
-        found |= {path, path + "/", "/" + path, path.upper(), path.replace("/", "%2f")}
+        found |= {path, path + "/", "/" + path, path.upper(), "/" + path[1:].replace("/", "%2f")}
         found |= {path.removeprefix("/v1"), path + "?api_key=" + KEYS[0], "/health/.." + path}
     found |= {"/health/", "//health", "/HEALTH", "/health%2f", "/healthz", "/v1/health"}
     found |= {"//", "/playground", "/playground/", "/PLAYGROUND/app.js"}
     return found - {"", "/health"}
 
 
-def test_no_route_answers_without_a_key(locked: Running) -> None:
+def test_no_route_answers_without_a_key(parts: Parts) -> None:
     """H43"""
-    with locked.client() as http:
-        for path in sorted(paths(locked)):
-            for method in METHODS if path in DECLARED else ("GET", "POST"):
-                answer = http.request(method, locked.url + path if path[0] == "/" else path)
-                assert answer.status_code == 401, (method, path)
-        for wrong in WRONG:
-            for path in (CHAT, "/v1/models", "/metrics", "/v1/graphs"):
-                answer = http.request("POST" if path == CHAT else "GET", path, headers=wrong)
-                assert answer.status_code == 401, wrong
+    app = build_app(open_service(parts, ServerSettings()), KeyRing(KEYS))
+    inner = app
+    while not isinstance(inner, FastAPI):
+        inner = inner._app  # type: ignore[attr-defined]
+    asked: list[tuple[str, str, dict[str, str]]] = [
+        (method, path, {})
+        for path in sorted(paths(inner))
+        for method in (METHODS if path in DECLARED else ("GET", "POST"))
+    ]
+    asked += [("GET", path, wrong) for wrong in WRONG for path in sorted(DECLARED)]
+    assert len(asked) > 200
+
+    async def ask() -> None:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://a") as http:
+            for method, path, headers in asked:
+                answer = await http.request(method, f"http://a{path}", headers=headers)
+                assert answer.status_code == 401, (method, path, headers)
+
+    asyncio.run(ask())
 
 
 def test_each_key_opens_and_health_needs_none(locked: Running) -> None:
