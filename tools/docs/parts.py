@@ -27,8 +27,14 @@ from firstlight.media_settings import MediaSettings
 def commands() -> str:
     """Every command with its arguments and options."""
     root: Any = typer.main.get_command(build_app())
-    parts = [_command(f"firstlight {name}", command) for name, command in root.commands.items()]
-    return "\n\n".join([_command("firstlight", root), *parts])
+    return "\n\n".join(_commands("firstlight", root))
+
+
+def _commands(name: str, command: Any) -> list[str]:
+    """A command, and below a group all of its own."""
+    below = getattr(command, "commands", {}).items()
+    inner = [text for own, sub in below for text in _commands(f"{name} {own}", sub)]
+    return [_command(name, command), *inner]
 
 
 def _command(name: str, command: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from firstlight import __version__
+from firstlight.cli.bench import build_bench
 from firstlight.cli.chat import chat
 from firstlight.cli.inspect import inspect
 from firstlight.cli.plan_buckets import plan_buckets
@@ -47,6 +48,7 @@ def build_app() -> typer.Typer:
     app.callback()(_start)
     for command in (serve, run, chat, inspect, verify, plan_buckets):
         app.command()(command)
+    app.add_typer(build_bench())
     return app
 
 

@@ -37,6 +37,11 @@ def print_rows(name: str, rows: _Rows) -> None:
     _print_rows(_console(), name, rows)
 
 
+def print_facts(name: str, part: Mapping[str, Any]) -> None:
+    """Print the entries of ``part`` that are one value as a table of two columns."""
+    _print(_console(), _title(name), _facts(part))
+
+
 def _console() -> Console:
     # Where nobody looks at it, a table must not be cut at the width of a terminal.
     width = None if sys.stdout.isatty() else 160
