@@ -143,7 +143,7 @@ def _ends_in_thoughts(parts: Parts) -> bool:
     """Whether the chat template itself begins the thoughts of every answer."""
     question = [{"role": "user", "content": "a"}]
     try:
-        ids = parts.admission.chat(question, SamplingParams(max_tokens=1)).prompt.ids
+        ids = parts.admission.chat(question, SamplingParams(temperature=0, max_tokens=1)).prompt.ids
     except RequestError:  # it wants more than a question
         return False
     text = str(parts.model.tokenizer.decode(ids[-_TAIL:]))
