@@ -45,9 +45,8 @@ def _command(name: str, command: Any) -> str:
     shown = [p for p in command.params if not getattr(p, "hidden", False)]
     rows = [_parameter(p) for p in shown if p.name != "help"]
     text = inspect.cleandoc(command.help or "").replace("\n", " ").replace("  ", "\n\n")
-    return "\n\n".join(
-        [f"### {name}", f"`{' '.join(usage)}`", text, table(("", "value", "meaning"), rows)]
-    )
+    options = [table(("", "value", "meaning"), rows)] if rows else []
+    return "\n\n".join([f"### {name}", f"`{' '.join(usage)}`", text, *options])
 
 
 def _parameter(parameter: Any) -> tuple[str, str, str]:

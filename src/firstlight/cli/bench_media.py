@@ -18,31 +18,28 @@ _SMALLEST, _LARGEST = 16, 8192
 
 
 def _option(name: str, text: str, metavar: str | None = None) -> Any:
-    return typer.Option(name, help=text, metavar=metavar)
+    return typer.Option(name, help=text, metavar=metavar, show_default=False)
 
 
-_Sizes = Annotated[str, _option("--sizes", "Sides of the square pictures, in pixels.", "LIST")]
-_Formats = Annotated[str, _option("--formats", "Formats, by Pillow's names.", "LIST")]
-_Rounds = Annotated[int, _option("--rounds", "Times that each is measured, in turns; one before.")]
+_Sizes = Annotated[
+    str,
+    _option("--sizes", "Sides of the square pictures in pixels; 224,512,1024,2048.", "LIST"),
+]
+_Formats = Annotated[
+    str, _option("--formats", "Formats, by Pillow's names; jpeg,png,webp.", "LIST")
+]
+_Rounds = Annotated[
+    int, _option("--rounds", "Rounds that count, 5; in each everything is measured in turn.")
+]
 _Threads = Annotated[
-    int, _option("--threads", "CPU threads of one operation, here and in transformers.")
+    int, _option("--threads", "CPU threads of one operation, here and in transformers; 1.")
 ]
 _MediaThreads = Annotated[
     int | None,
-    typer.Option(
-        "--media-threads",
-        help="Pictures prepared at the same time, beside one.",
-        show_default=False,
-    ),
+    _option("--media-threads", "Pictures prepared at the same time, measured beside one."),
 ]
-_Dtype = Annotated[
-    str | None,
-    typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", show_default=False),
-]
-_Json = Annotated[
-    Path | None,
-    typer.Option("--json", help="Write every number to this file.", show_default=False),
-]
+_Dtype = Annotated[str | None, _option("--dtype", "auto, float32, bfloat16 or float16.")]
+_Json = Annotated[Path | None, _option("--json", "Write every number to this file.", "FILE")]
 
 
 def media(
