@@ -210,6 +210,18 @@ def test_a_form_that_cannot_be_compiled_is_refused(given: Any, grammars: Grammar
         grammars.start(StructuredOutputs(**given))
 
 
+def test_a_tokenizer_that_takes_no_forms_says_so_when_one_is_asked_for() -> None:
+    class Slow:
+        """A tokenizer without the library's."""
+
+        added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
+
+    grammars = Grammars(Slow(), [1])
+    grammars.warm()
+    with pytest.raises(RequestError, match="Slow"):
+        grammars.start(StructuredOutputs(json_object=True))
+
+
 def test_blanks_between_the_parts_of_an_answer_are_bounded(
     grammars: Grammars, tokenizer: Any
 ) -> None:

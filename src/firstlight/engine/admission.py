@@ -186,6 +186,10 @@ class Admission:
         sequence.timings.pictures = picture_timings(draft.sources, prepared, rows)
         return sequence
 
+    def warm_forms(self) -> None:
+        """Make ready for forms of answers, so that no request has to wait for the first one."""
+        self._grammars.warm()
+
     def _whole(self, draft: Draft) -> Sequence:
         (prepared,) = self.prepare([draft])
         return self.admit(draft, prepared)

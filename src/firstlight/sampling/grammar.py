@@ -7,6 +7,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -102,8 +103,8 @@ class Grammars:
     def start(self, form: StructuredOutputs) -> Grammar:
         """A form at its beginning, for one request.
 
-        The first one of all costs up to a second for a large vocabulary, and the first of each form
-        some milliseconds.
+        The first one of all costs up to a second for a large vocabulary (see :meth:`warm`), and the
+        first of each form some milliseconds.
 
         Raises:
             RequestError: it cannot be compiled; with the place in the request.
@@ -117,6 +118,14 @@ class Grammars:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(form)
             return Grammar(found.deep_copy(), self._words().vocab_size)
+
+    def warm(self) -> None:
+        """Do now what the first form of all would have to wait for, with every other thread.
+
+        For a tokenizer that takes no forms nothing is done.
+        """
+        with self._lock, suppress(RequestError):
+            self._words()
 
     def _compile(self, form: StructuredOutputs) -> Any:
         schemas = [*form.schemas]

@@ -63,6 +63,7 @@ def open_service(parts: Parts, settings: ServerSettings) -> Service:
     metrics.add_source(engine_metrics)
     tokens = TokenText(parts.model.tokenizer)
     forms = AnswerForms.of(parts, settings)
+    parts.admission.warm_forms()
     return Service(engine, facts, metrics, engine_metrics, settings, tokens, forms)
 
 
