@@ -24,7 +24,7 @@ from firstlight.server.settings import ServerSettings
 from firstlight.server.start_lines import size, start_lines
 from tests.conftest import TinyCheckpoint
 from tests.server.asking import CHAT, body, events
-from tests.server.running import KEYS
+from tests.server.running import KEYS, Running
 
 
 def test_an_address_that_is_taken_is_an_error_that_names_it() -> None:
@@ -37,6 +37,14 @@ def test_an_address_that_is_taken_is_an_error_that_names_it() -> None:
 def test_nobody_is_let_in_before_the_server_listens() -> None:
     with bind("127.0.0.1", 0) as sock, pytest.raises(ConnectionRefusedError):
         socket.create_connection(sock.getsockname(), timeout=1)
+
+
+def test_an_answer_does_not_wait_for_the_clients_acknowledgement(server: Running) -> None:
+    """With Nagle's algorithm each takes 40 ms and more."""
+    with server.client() as http:
+        http.get("/version")
+        seconds = [http.get("/version").elapsed.total_seconds() for _ in range(10)]
+    assert min(seconds) < 0.03
 
 
 def test_the_first_lines_say_what_is_served_with_what_and_no_key(parts: Parts) -> None:
