@@ -78,3 +78,15 @@ def test_a_property_may_be_called_like_a_keyword() -> None:
 def test_what_is_no_schema_is_refused_with_its_place(schema: Any) -> None:
     with pytest.raises(RequestError, match=r"^tools\[0\]"):
         schema_text(schema, "tools[0]")
+
+
+@pytest.mark.parametrize("value", [-(2**63), 2**64, 10**400, 1e300])
+def test_numbers_that_compilers_do_not_survive_are_refused(value: float) -> None:
+    for schema in ({"enum": [value]}, {"properties": {"a": {"const": [value]}}}):
+        with pytest.raises(RequestError, match=r"^tools\[0\] holds the number"):
+            schema_text(schema, "tools[0]")
+
+
+def test_texts_that_are_no_unicode_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"tools\[0\]"):
+        schema_text({"enum": ["\ud800"]}, "tools[0]")

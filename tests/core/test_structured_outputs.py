@@ -29,6 +29,8 @@ def test_equal_schemas_are_equal_forms_however_they_are_given() -> None:
         {"regex": "\ud800"},
         {"json": "{"},
         {"json_object": 1},
+        {"grammar": 'start: %json {"enum": [-9223372036854775808]}'},
+        {"grammar": 'start: %json {"enum": [-9e18]}'},
     ],
 )
 def test_what_is_no_form_is_refused_by_its_field(given: dict[str, Any]) -> None:

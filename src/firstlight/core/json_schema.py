@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, Final
 
+from firstlight.core.text import check_text
 from firstlight.errors import RequestError
 
 Schema = dict[str, Any] | bool
@@ -14,6 +15,7 @@ _VALUES: Final = ("const", "default", "examples")  # what they hold is no schema
 # A model that is unsure may write blanks without end: they are bounded, and indentation has room.
 _OPTIONS: Final = {"whitespace_pattern": r"[ \t\n\r]{0,64}", "lenient": False}
 _MAX_CHARS: Final = 1_000_000
+_MAX_NUMBER: Final = 2**53
 _MAX_BRANCHES: Final = 64  # each is compared with each
 _TYPES: Final = frozenset({"null", "boolean", "object", "array", "number", "string"})
 
@@ -41,7 +43,20 @@ def schema_text(schema: object, where: str) -> str:
         raise RequestError(f"{where} has {len(text)} characters; at most {_MAX_CHARS}")
     if not isinstance(value, dict | bool):
         raise RequestError(f"{where} must be a JSON schema, an object, not {text[:80]}")
-    return json.dumps(_simpler(value, value), ensure_ascii=False)
+    _check_numbers(value, where)
+    return check_text(json.dumps(_simpler(value, value), ensure_ascii=False), where)
+
+
+def _check_numbers(node: Any, where: str) -> None:
+    """Raise for an integer that is not exact in every reader of JSON.
+
+    The compiler of grammars may end the process at the edge of what 64 bits hold.
+    """
+    if isinstance(node, dict | list):
+        for inner in node.values() if isinstance(node, dict) else node:
+            _check_numbers(inner, where)
+    elif isinstance(node, int | float) and not -_MAX_NUMBER <= node <= _MAX_NUMBER:
+        raise RequestError(f"{where} holds the number {str(node)[:40]}; at most 2**53 either way")
 
 
 def guarded(schema: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,7 @@ from firstlight.core.json_schema import schema_text
 from firstlight.core.text import check_text
 from firstlight.errors import RequestError
 
+_LONG: Final = re.compile(r"\d{16}|\d[eE]\+?\d")
 _KINDS: Final = ("json", "json_object", "regex", "choice", "grammar")
 
 
@@ -54,6 +56,7 @@ class StructuredOutputs:
             raise RequestError(f"{self._place('choice')} = {self.choice!r}; accepted: a list")
         object.__setattr__(self, "choice", tuple(self.choice))
         self._check_texts()
+        self._check_grammar()
 
     def _check_texts(self) -> None:
         if not isinstance(self.json_object, bool):
@@ -67,6 +70,11 @@ class StructuredOutputs:
                 place = self._place(name)
                 raise RequestError(f"{place} = {text!r}; accepted: a string that is not empty")
             check_text(text, self._place(name))
+
+    def _check_grammar(self) -> None:
+        """A grammar may hold schemas; of those, numbers as in :func:`schema_text`."""
+        if self.grammar is not None and not self.schemas and _LONG.search(self.grammar):
+            raise RequestError(f"{self._place('grammar')} holds a number of more than 15 digits")
 
     def _place(self, name: str) -> str:
         return f"{self.where}.{name}" if self.where == "structured_outputs" else self.where

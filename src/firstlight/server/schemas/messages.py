@@ -128,7 +128,9 @@ Message = Annotated[
     | Annotated[AssistantMessage, Tag("assistant")]
     | Annotated[ToolMessage, Tag("tool")],
     Discriminator(
-        lambda m: _ROLES.get(m.get("role") if isinstance(m, dict) else getattr(m, "role", None)),
+        lambda m: _ROLES.get(
+            str(m.get("role") if isinstance(m, dict) else getattr(m, "role", None))
+        ),
         custom_error_type="role",
         custom_error_message="a message is an object whose role is system, developer, user, "
         "assistant or tool",
