@@ -53,6 +53,11 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(
     assert err.count("\n") == 1
 
 
+def test_a_value_of_the_wrong_type_is_told(capsys: Capsys) -> None:
+    assert main(["run", "x", "--seed", "one"], open_model=FakeModel("a").open) == 2
+    assert "'one'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["--debug", "run", "x"], ["run", "x", "--debug"]])
 def test_debug_shows_the_traceback_wherever_it_stands(arguments: list[str]) -> None:
     with pytest.raises(ModelLoadError):

@@ -15,6 +15,15 @@ def sentence(error: Exception) -> str:
     # An error of usage words its text itself, with the name of the option.
     text = " ".join(getattr(error, "format_message", error.__str__)().split())
     if text and isinstance(error, _UsageError | FirstlightError):
-        return text
+        return text + _given(error)
     kind = type(error).__name__
     return f"{kind}: {text} (an error firstlight did not expect; --debug shows where it arose)"
+
+
+def _given(error: Exception) -> str:
+    """The value of a wrong option, which newer releases of typer leave out of their text."""
+    details = getattr(error.__cause__, "errors", None)
+    if not isinstance(error, typer.BadParameter) or not callable(details):
+        return ""
+    values = [repr(detail["input"])[:80] for detail in details() if "input" in detail]
+    return f"; given: {', '.join(values)}" if values else ""
