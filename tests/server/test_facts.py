@@ -62,7 +62,7 @@ def metrics(http: httpx2.Client) -> dict[str, float]:
 def test_the_model_says_what_it_takes_and_how_wide_it_is(http: httpx2.Client, parts: Parts) -> None:
     (model,) = http.get("/v1/models").json()["data"]
     assert model["id"] == "qwen3_vl"
-    assert model["modalities"] == ["text", "image"]
+    assert model["modalities"] == ["text", "image", "video"]
     assert model["max_model_len"] == parts.memory.max_context
     assert model["embed_width"] == parts.model.adapter.contract.input_embeds_hidden_size
     assert http.get("/v1/models/qwen3_vl").json() == model

@@ -35,12 +35,12 @@ class ModelFacts:
     @classmethod
     def of(cls, parts: Parts, names: tuple[str, ...]) -> ModelFacts:
         """Of an engine. ``names``: others than the model's own, if any are wanted."""
-        pictures = parts.model.image_processor is not None
+        taken = {"image": parts.model.image_processor, "video": parts.model.video_processor}
         return cls(
             names=names or (parts.model.name,),
             created=int(time.time()),
             max_context=parts.memory.max_context,
-            modalities=("text", "image") if pictures else ("text",),
+            modalities=("text", *(kind for kind in taken if taken[kind] is not None)),
             embed_width=parts.model.adapter.contract.input_embeds_hidden_size,
         )
 
