@@ -13,7 +13,7 @@ from firstlight.errors import RequestError
 Schema = dict[str, Any] | bool
 _VALUES: Final = ("const", "default", "examples")  # what they hold is no schema
 # A model that is unsure may write blanks without end: they are bounded, and indentation has room.
-_OPTIONS: Final = {"whitespace_pattern": r"[ \t\n\r]{0,64}", "lenient": False}
+_OPTIONS: Final = {"whitespace_pattern": r"\n?[ ]{0,8}", "lenient": False}
 _MAX_CHARS: Final = 1_000_000
 _MAX_NUMBER: Final = 2**53
 _MAX_BRANCHES: Final = 64  # each is compared with each
