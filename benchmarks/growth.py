@@ -89,7 +89,9 @@ def step_seconds(llm: LLM, texts: Sequence[str]) -> float:
 def by_context(model: Path, rounds: int) -> dict[str, dict[int, float]]:
     """Milliseconds of a decode step by context, for each number of requests.
 
-    All prompts stay in the prefix cache, each in one run of pages.
+    All prompts stay in the prefix cache. Prompts that were cached one behind the other leave no
+    room for answers between them, so all but the last of several go on elsewhere, are in two runs
+    of pages, and are gathered in every step.
     """
     pages = sum(n * (-(-(c + STEPS) // PAGE) + 2) for n in REQUESTS for c in CONTEXTS) + 1
     llm = engine(model, kv_pages=pages, kv_bytes=1 << 40)
