@@ -18,6 +18,11 @@ class Sample:
         """Of the rounds, in seconds."""
         return statistics.median(self.seconds)
 
+    @property
+    def best(self) -> float:
+        """The least of the rounds, in seconds."""
+        return min(self.seconds)
+
     def over(self, other: Sample) -> float:
         """The median of the rounds' own ratios to another contestant's."""
         pairs = zip(self.seconds, other.seconds, strict=True)
@@ -25,7 +30,7 @@ class Sample:
 
     def describe(self, items: int = 1) -> dict[str, float]:
         """Median, least and most in ms for one of ``items`` that each round did; JSON-ready."""
-        values = (self.median, min(self.seconds), max(self.seconds))
+        values = (self.median, self.best, max(self.seconds))
         ms = [round(value / items * 1e3, 4) for value in values]
         return dict(zip(("median", "least", "most"), ms, strict=True))
 
