@@ -11,10 +11,10 @@ import pytest
 
 from firstlight.server.schemas.chat import ChatRequest
 from tests.conftest import TinyCheckpoint
+from tests.engine.tools.templates import HERMES, THINKING, with_template
 from tests.server.asking import CHAT, body, streamed, user
 from tests.server.running import Running, running, tiny_parts
 from tests.server.scripted import characters, script
-from tests.server.tools.templates import HERMES, THINKING, with_template
 
 TEXT = "Hm, 1 + 1.\n</think>\n\n42"
 # The prompt begins the thoughts, or the model does.

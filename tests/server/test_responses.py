@@ -17,10 +17,10 @@ from firstlight.server.failures import Failure
 from firstlight.server.responses_answer import ResponseEvents
 from firstlight.server.schemas.responses import ResponsesRequest
 from tests.conftest import TinyCheckpoint
+from tests.engine.tools.templates import THINKING, with_template
 from tests.server.asking import CHAT, body, data_url, error_of, text_of
 from tests.server.running import Running, running, tiny_parts
 from tests.server.scripted import characters, script
-from tests.server.tools.templates import THINKING, with_template
 
 PATH = "/v1/responses"
 PICTURE = data_url()

@@ -13,14 +13,14 @@ import openai
 import pytest
 import torch
 
+from firstlight.engine.tools.formats import FORMATS, call_form
 from firstlight.errors import RequestError
 from firstlight.sampling import Grammars
-from firstlight.server.tools.formats import FORMATS, call_form
 from tests.conftest import TinyCheckpoint
+from tests.engine.tools.templates import HERMES, LLAMA, MISTRAL, with_template
 from tests.server.asking import CHAT, body, data_url, error_of, streamed, user
 from tests.server.running import Running, running, tiny_parts
 from tests.server.scripted import characters, script
-from tests.server.tools.templates import HERMES, LLAMA, MISTRAL, with_template
 
 CITY = {
     "type": "object",

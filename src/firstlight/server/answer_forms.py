@@ -10,20 +10,20 @@ from firstlight.core.output import Completion
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.core.structured_outputs import StructuredOutputs
 from firstlight.engine.build import Parts
-from firstlight.errors import RequestError
-from firstlight.server.failures import invalid
-from firstlight.server.schemas.chat import ChatRequest
-from firstlight.server.settings import ServerSettings
-from firstlight.server.token_text import TokenText
-from firstlight.server.tools.formats import ToolFormat, call_form, detect
-from firstlight.server.tools.pieces import Parser
-from firstlight.server.tools.reasoning import (
+from firstlight.engine.tools.formats import ToolFormat, call_form, detect
+from firstlight.engine.tools.pieces import Parser
+from firstlight.engine.tools.reasoning import (
     BEGIN,
     END,
     PlainReader,
     ReasoningReader,
     reasoning_tokens,
 )
+from firstlight.errors import RequestError
+from firstlight.server.failures import invalid
+from firstlight.server.schemas.chat import ChatRequest
+from firstlight.server.settings import ServerSettings
+from firstlight.server.token_text import TokenText
 
 _TAIL = 16  # tokens behind which no template opens thoughts
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from firstlight.core.output import Completion
 from firstlight.engine.aio import Delta
+from firstlight.engine.tools.voice import Voice
 from firstlight.server.answer_forms import AnswerForms
 from firstlight.server.answers import Answered, new_id
 from firstlight.server.schemas.chat import ChatRequest
 from firstlight.server.sse import Chunk
 from firstlight.server.timings import timings_of
 from firstlight.server.token_text import TokenText
-from firstlight.server.tools.voice import Voice
 from firstlight.server.usage import usage_of, usage_so_far
 
 

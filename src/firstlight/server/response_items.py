@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from firstlight.engine.tools.formats import ToolFormat
+from firstlight.engine.tools.pieces import Arguments, CallBegin, Content, Piece, Reasoning
 from firstlight.server.answers import new_id
-from firstlight.server.tools.formats import ToolFormat
-from firstlight.server.tools.pieces import Arguments, CallBegin, Content, Piece, Reasoning
 
 Event = dict[str, Any]
 _TEXT = "response.output_text"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firstlight.server.tools.parsers import CallReader, HermesReader, LlamaReader, MistralReader
-from firstlight.server.tools.pieces import Arguments, CallBegin, Content, Parser, Piece, Reasoning
-from firstlight.server.tools.reasoning import PlainReader, ReasoningReader
+from firstlight.engine.tools.parsers import CallReader, HermesReader, LlamaReader, MistralReader
+from firstlight.engine.tools.pieces import Arguments, CallBegin, Content, Parser, Piece, Reasoning
+from firstlight.engine.tools.reasoning import PlainReader, ReasoningReader
 
 Calls = list[tuple[str, str]]
 Said = tuple[str, Calls]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from firstlight.core.json_schema import guarded, schema_text
 from firstlight.core.structured_outputs import StructuredOutputs
-from firstlight.server.tools.parsers import CallReader, HermesReader, LlamaReader, MistralReader
+from firstlight.engine.tools.parsers import CallReader, HermesReader, LlamaReader, MistralReader
 
 AUTO: Final = "auto"
 _ALPHABET: Final = string.ascii_letters + string.digits

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from firstlight.server.tools.pieces import Content, Parser, Piece, Reasoning, beginning_of
+from firstlight.engine.tools.pieces import Content, Parser, Piece, Reasoning, beginning_of
 
 BEGIN: Final = "<think>"
 END: Final = "</think>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firstlight.server.tools.formats import FORMATS, detect
+from firstlight.engine.tools.formats import FORMATS, detect
 
 TEMPLATES = {
     "hermes": r"{{ tools }}<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>",

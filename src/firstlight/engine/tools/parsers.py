@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from firstlight.server.tools.pieces import (
+from firstlight.engine.tools.pieces import (
     Arguments,
     CallBegin,
     Content,
     Piece,
     beginning_of,
 )
-from firstlight.server.tools.scanner import CallScanner
+from firstlight.engine.tools.scanner import CallScanner
 
 _SEPARATORS: Final = " \t\n\r,;"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from firstlight.core.output import FinishReason
-from firstlight.server.tools.formats import ToolFormat
-from firstlight.server.tools.pieces import Arguments, CallBegin, Content, Parser, Piece, Reasoning
+from firstlight.engine.tools.formats import ToolFormat
+from firstlight.engine.tools.pieces import Arguments, CallBegin, Content, Parser, Piece, Reasoning
 
 
 class Voice:
