@@ -66,7 +66,7 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
             allow_headers=["authorization", "content-type", "x-request-id", "x-firstlight-timings"],
             expose_headers=["x-request-id", "server-timing", "retry-after"],
         )
-    return RequestLog(app)
+    return RequestLog(app, service.metrics.answered)
 
 
 def _handle_errors(api: FastAPI) -> None:

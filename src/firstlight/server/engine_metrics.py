@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from firstlight import __version__
 from firstlight.core.reason import Mode, Phase, Reason
 from firstlight.engine.aio import AsyncEngine
 from firstlight.engine.build import Parts
+from firstlight.server.metric_specs import PREFIX, SPECS, Kind
 
-_NAME = "firstlight_"
 Labelled = dict[tuple[str, ...], float]
 
 
@@ -38,22 +39,16 @@ class EngineMetrics:
         yield from self._encoder()
         yield from self._graphs()
         yield from self._captures()
+        yield from self._build()
 
-    def _gauge(self, name: str, text: str, value: float) -> Metric:
-        return self._family(GaugeMetricFamily, name, text, (), {(): value})
+    def _one(self, name: str, value: float) -> Metric:
+        return self._family(name, {(): value})
 
-    def _count(self, name: str, text: str, value: float) -> Metric:
-        return self._family(CounterMetricFamily, name, text, (), {(): value})
-
-    def _family(
-        self,
-        kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        values: Labelled,
-    ) -> Metric:
-        family = kind(_NAME + name, text, labels=["model_name", *labels])
+    def _family(self, name: str, values: Labelled) -> Metric:
+        """A metric of the table; each key of ``values`` is its labels in the table's order."""
+        spec = SPECS[name]
+        kind = CounterMetricFamily if spec.kind is Kind.COUNTER else GaugeMetricFamily
+        family = kind(PREFIX + name, spec.text, labels=["model_name", *spec.labels])
         for given, value in values.items():
             family.add_metric([self.model, *given], value)
         return family
@@ -61,105 +56,76 @@ class EngineMetrics:
     def _requests(self) -> Iterator[Metric]:
         stats = self.engine.parts.scheduler.stats
         intake, loop = self.engine.intake, self.engine.loop
-        yield self._gauge("num_requests_running", "Requests that hold pages.", stats.running)
+        yield self._one("num_requests_running", stats.running)
         waiting = max(intake.requests - stats.running, 0)
-        yield self._gauge("num_requests_waiting", "Requests in the house that do not run.", waiting)
-        yield self._gauge("waiting_bytes", "Bytes of the bodies in the house.", intake.bytes)
-        yield self._count(
-            "num_preemptions", "Times a request gave its pages back.", stats.preempted
-        )
-        yield self._count("engine_steps", "Steps made.", stats.steps)
-        yield self._count("engine_faults", "Times the engine failed and began anew.", loop.faults)
+        yield self._one("num_requests_waiting", waiting)
+        prepared = min(stats.waiting, waiting)
+        reasons = {("memory",): float(prepared), ("preparation",): float(waiting - prepared)}
+        yield self._family("num_requests_waiting_by_reason", reasons)
+        yield self._one("waiting_bytes", intake.bytes)
+        yield self._one("num_preemptions", stats.preempted)
+        yield self._one("engine_steps", stats.steps)
+        yield self._one("engine_faults", loop.faults)
 
     def _memory(self) -> Iterator[Metric]:
         usage = self.engine.parts.kv.usage()
         pages = usage.pages
-        total = pages.free + pages.cached + pages.held
-        yield self._gauge(
-            "kv_cache_usage_perc", "Share of the pages that requests hold.", pages.held / total
-        )
-        yield self._family(
-            GaugeMetricFamily,
-            "kv_cache_pages",
-            "Pages by state, of each space.",
-            ("space", "state"),
-            {
-                (space.name, state): float(getattr(space, state))
-                for space in (pages, *usage.sides)
-                for state in ("free", "cached", "held")
-            },
-        )
-        yield self._count("prefix_cache_queries", "Requests that asked.", usage.lookups)
-        yield self._count("prefix_cache_hits", "Requests that found a page.", usage.hits)
-        yield self._count("prefix_cache_tokens", "Tokens found.", usage.cached_tokens)
-        yield self._count("prefix_cache_evictions", "Cached pages given up.", pages.evictions)
+        full = _share(pages.free, pages.cached, pages.held)
+        yield self._one("kv_cache_usage_perc", full)
+        yield self._one("full_token_usage", full)
+        windows = (_share(side.free, side.cached, side.held) for side in usage.sides)
+        yield self._one("swa_token_usage", max(windows, default=0.0))
+        spaces = {
+            (space.name, state): float(getattr(space, state))
+            for space in (pages, *usage.sides)
+            for state in ("free", "cached", "held")
+        }
+        yield self._family("kv_cache_pages", spaces)
+        yield self._one("prefix_cache_queries", usage.lookups)
+        yield self._one("prefix_cache_hits", usage.hits)
+        yield self._one("prefix_cache_tokens", usage.cached_tokens)
+        yield self._one("prefix_cache_evictions", pages.evictions)
 
     def _encoder(self) -> Iterator[Metric]:
         usage = self.engine.parts.encoder.usage()
         cache = usage.cache
-        yield self._count("encoder_images", "Pictures that were encoded.", usage.encoded)
-        yield self._count("encoder_calls", "Calls of the vision tower.", usage.calls)
-        yield self._count("encoder_failures", "Pictures that could not be.", usage.failed)
-        yield self._gauge("embed_cache_bytes", "Bytes of encoded pictures.", cache.bytes)
-        yield self._gauge("encoder_cache_entries", "Encoded pictures kept.", cache.entries)
-        yield self._count("embed_cache_hits", "Encoded pictures found.", cache.hits)
-        yield self._count("embed_cache_misses", "... and not found.", cache.misses)
-        yield self._count("embed_cache_evictions", "... and given up.", cache.evictions)
-        if self.engine.parts.pipeline is not None:
-            artifacts = self.engine.parts.pipeline.usage()
+        yield self._one("encoder_images", usage.encoded)
+        yield self._one("encoder_calls", usage.calls)
+        yield self._one("encoder_failures", usage.failed)
+        yield self._one("encoder_cache_entries", cache.entries)
+        yield self._one("embed_cache_bytes", cache.bytes)
+        yield self._one("embed_cache_hits", cache.hits)
+        yield self._one("embed_cache_misses", cache.misses)
+        yield self._one("embed_cache_evictions", cache.evictions)
+        pipeline = self.engine.parts.pipeline
+        if pipeline is not None:
+            artifacts = pipeline.usage()
             asked = artifacts.hits + artifacts.misses + artifacts.joins
-            yield self._count("mm_cache_queries", "Look-ups of prepared pictures.", asked)
-            yield self._count("mm_cache_hits", "Of these, pictures found.", artifacts.hits)
-            yield self._count(
-                "mm_cache_evictions", "Prepared pictures given up.", artifacts.evictions
-            )
-            yield self._gauge("mm_cache_bytes", "Bytes of prepared pictures.", artifacts.bytes)
+            yield self._one("mm_cache_queries", asked)
+            yield self._one("mm_cache_hits", artifacts.hits)
+            yield self._one("mm_cache_evictions", artifacts.evictions)
+            yield self._one("mm_cache_bytes", artifacts.bytes)
 
     def _graphs(self) -> Iterator[Metric]:
         counter = self.engine.parts.runners[Phase.DECODE].counter
-        counts = counter.counts()
-        passes: dict[tuple[str, ...], float] = {}
-        for (phase, reason), n in counts.items():
+        passes: Labelled = {(p.value, m.value): 0.0 for p in Phase for m in Mode}
+        eager = (r for r in Reason if r is not Reason.CAPTURED)
+        fallback: Labelled = {(p.value, r.value): 0.0 for r in eager for p in Phase}
+        for (phase, reason), n in counter.counts().items():
             mode = Mode.GRAPH if reason is Reason.CAPTURED else Mode.EAGER
-            key = (phase.value, mode.value)
-            passes[key] = passes.get(key, 0) + n
-        yield self._family(
-            CounterMetricFamily,
-            "graph_passes",
-            "Batches by how they ran.",
-            ("phase", "mode"),
-            passes,
-        )
-        yield self._family(
-            CounterMetricFamily,
-            "graph_fallback",
-            "Batches that ran eager, by reason.",
-            ("phase", "reason"),
-            {
-                (p.value, r.value): float(n)
-                for (p, r), n in counts.items()
-                if r is not Reason.CAPTURED
-            },
-        )
-        rows = counter.rows()
-        yield self._family(
-            CounterMetricFamily,
-            "graph_tokens",
-            "Rows of all batches: live ones, and padding.",
-            ("phase", "kind"),
-            {
-                (phase.value, kind): float(n)
-                for phase, count in rows.items()
-                for kind, n in (("live", count.live), ("padded", count.padding))
-            },
-        )
-        yield self._family(
-            CounterMetricFamily,
-            "graph_replay",
-            "Replays of each graph.",
-            ("phase", "bucket"),
-            {(p.value, str(b)): float(n) for (p, b), n in counter.replays().items()},
-        )
+            passes[phase.value, mode.value] += n
+            if mode is Mode.EAGER:
+                fallback[phase.value, reason.value] += n
+        yield self._family("graph_passes", passes)
+        yield self._family("graph_fallback", fallback)
+        rows = {
+            (phase.value, kind): float(n)
+            for phase, count in counter.rows().items()
+            for kind, n in (("live", count.live), ("padded", count.padding))
+        }
+        yield self._family("graph_tokens", rows)
+        replays = {(p.value, str(b)): float(n) for (p, b), n in counter.replays().items()}
+        yield self._family("graph_replay", replays)
 
     def _captures(self) -> Iterator[Metric]:
         parts = self.engine.parts
@@ -168,30 +134,31 @@ class EngineMetrics:
             for phase, capture in parts.captures.items()
             for bucket in capture.buckets
         }
-        yield self._family(
-            GaugeMetricFamily,
-            "graph_capture_seconds",
-            "Seconds that capturing each graph took.",
-            ("phase", "bucket"),
-            {key: report.seconds for key, report in reports.items()},
+        seconds = {key: report.seconds for key, report in reports.items()}
+        yield self._family("graph_capture_seconds", seconds)
+        held = {key: float(report.bytes) for key, report in reports.items()}
+        yield self._family("graph_memory_bytes", held)
+        yield self._one("startup_graph_time_seconds", parts.capture_seconds)
+        yield self._family("graph_verify_failures", _quarantined(parts))
+
+    def _build(self) -> Iterator[Metric]:
+        parts = self.engine.parts
+        adapter = parts.model.adapter
+        graphs_off = parts.config.graphs_off
+        backend = "eager" if graphs_off else parts.runners[Phase.DECODE].backend.name
+        facts = (
+            __version__,
+            adapter.architecture,
+            str(adapter.dtype).removeprefix("torch."),
+            str(adapter.device),
+            backend,
         )
-        yield self._family(
-            GaugeMetricFamily,
-            "graph_memory_bytes",
-            "Bytes of each graph's own.",
-            ("phase", "bucket"),
-            {key: float(report.bytes) for key, report in reports.items()},
-        )
-        yield self._gauge(
-            "startup_graph_time_seconds", "Seconds of all captures.", parts.capture_seconds
-        )
-        yield self._family(
-            GaugeMetricFamily,
-            "graph_verify_failures",
-            "1 for each graph that was not proven equal to eager execution.",
-            ("phase", "bucket"),
-            _quarantined(parts),
-        )
+        yield self._family("build_info", {facts: 1.0})
+
+
+def _share(free: int, cached: int, held: int) -> float:
+    """Of a space's pages, those that requests hold; 0 to 1."""
+    return held / (free + cached + held)
 
 
 def _quarantined(parts: Parts) -> Labelled:

@@ -34,6 +34,8 @@ _KINDS: Mapping[type[ServingError], tuple[int, str, str]] = {
     EngineFaultError: (503, "server_error", "engine_fault"),
     RequestFailedError: (500, "server_error", "request_failed"),
 }
+SERVING_CODES = tuple(code for _, _, code in _KINDS.values())
+"""Codes of requests that were right and got no answer all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def failure_of(error: BaseException, request_id: str) -> Failure:
             headers = {}
             if error.retry_after is not None:
                 headers["Retry-After"] = str(math.ceil(error.retry_after))
+            if isinstance(error, DrainingError):
+                headers["Connection"] = "close"  # the next one is to reach another server
             return Failure(status, message, name, None, code, headers)
     return Failure(
         500, f"the server failed; request {request_id}", "server_error", None, "internal_error"

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -31,10 +31,14 @@ class RequestLog:
     """The outermost layer: gives every request an id, logs one line, and answers what failed.
 
     ``scope["state"]`` gets ``request_id``, and ``facts``, to which endpoints add what is logged.
+
+    Args:
+        on_answer: told the declared route and the status of every request.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, on_answer: Callable[[str, int], None]) -> None:
         self._app = app
+        self._on_answer = on_answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; anything but HTTP is turned away."""
@@ -73,12 +77,14 @@ class RequestLog:
             if not status:
                 await failure.response()(scope, receive, named)
         finally:
+            route = _route(scope)
+            self._on_answer(route, status or 499)
             log_event(
                 _LOG,
                 "request",
                 request=request_id,
                 method=scope["method"],
-                route=_route(scope),
+                route=route,
                 status=status or 499,
                 seconds=round(time.perf_counter() - began, 4),
                 **facts,

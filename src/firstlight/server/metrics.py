@@ -3,53 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.metrics_core import Metric
 
-from firstlight.core.output import Completion
+from firstlight.core.output import Completion, FinishReason
+from firstlight.core.timing import Timings
 from firstlight.engine.aio import Waits
+from firstlight.server.failures import SERVING_CODES
+from firstlight.server.metric_specs import PREFIX, SPECS, Kind, MetricSpec, Scale
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_NAME = "firstlight_"
-_LATENCY = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75),
-    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0),
+_BUCKETS: Final = {
+    Scale.SECONDS: (
+        *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75),
+        *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0),
+    ),
+    Scale.TOKENS: tuple(float(2**i) for i in range(15)),
+}
+_OWN_COUNTERS: Final = (
+    *("prompt_tokens", "prompt_tokens_cached", "prompt_tokens_image", "generation_tokens"),
+    *("request_success", "request_failure", "http_requests"),
 )
-_TOKENS = tuple(float(2**i) for i in range(15))
-_HISTOGRAMS = {
-    "time_to_first_token_seconds": ("From a request's arrival to its first token.", _LATENCY),
-    "inter_token_latency_seconds": ("Between two tokens of an answer.", _LATENCY),
-    "request_time_per_output_token_seconds": ("Mean of that, per request.", _LATENCY),
-    "e2e_request_latency_seconds": ("From a request's arrival to its end.", _LATENCY),
-    "request_queue_time_seconds": ("In which nothing was done for a request.", _LATENCY),
-    "request_prefill_time_seconds": ("Steps until a request's first token.", _LATENCY),
-    "request_decode_time_seconds": ("Steps after a request's first token.", _LATENCY),
-    "encoder_model_forward_seconds": ("Encoding a request's pictures.", _LATENCY),
-    "step_seconds": ("One step of the engine.", _LATENCY),
-    "iteration_tokens_total": ("Rows of one step.", _TOKENS),
-    "request_prompt_tokens": ("Tokens of a request's prompt.", _TOKENS),
-    "request_generation_tokens": ("Tokens of a request's answers.", _TOKENS),
-}
-_PICTURES = ("media_process_seconds", "Of each picture, by `step`: fetch, decode, process.")
-_COUNTERS = {
-    "prompt_tokens": "Tokens of prompts.",
-    "prompt_tokens_cached": "Of these, tokens found in the prefix cache.",
-    "prompt_tokens_image": "Of these, rows of pictures.",
-    "generation_tokens": "Tokens of answers.",
-}
-_TOTALS = _COUNTERS | {
-    "request_success": "Answers, by `finished_reason`.",
-    "request_failure": "Requests without a whole answer, by `code`; `client_left` is one.",
-}
-
-
-def described() -> list[tuple[str, str, str]]:
-    """Name, kind and meaning of the metrics here; those of the engine say theirs themselves."""
-    histograms = [(name, text) for name, (text, _) in _HISTOGRAMS.items()]
-    rows = [(f"`{_NAME}{name}`", "histogram", text) for name, text in (*histograms, _PICTURES)]
-    return [*rows, *((f"`{_NAME}{name}_total`", "counter", text) for name, text in _TOTALS.items())]
 
 
 class Source(Protocol):
@@ -61,84 +43,106 @@ class Source(Protocol):
 
 
 class Metrics:
-    """All metrics of one server, in a registry of its own; all have the label ``model_name``."""
+    """All metrics of one server, in a registry of its own; all have the label ``model_name``.
+
+    Beside them are prometheus-client's ``process_*``, where the system tells them.
+    """
 
     def __init__(self, model: str) -> None:
         self.registry = CollectorRegistry()
-        self._labels = {"model_name": model}
+        self._model = model
+        ProcessCollector(registry=self.registry)
         self._histograms = {
-            name: Histogram(
-                _NAME + name, text, ["model_name"], buckets=buckets, registry=self.registry
-            ).labels(model)
-            for name, (text, buckets) in _HISTOGRAMS.items()
+            name: self._histogram(spec)
+            for name, spec in SPECS.items()
+            if spec.kind is Kind.HISTOGRAM
         }
-        self._counters = {
-            name: Counter(_NAME + name, text, ["model_name"], registry=self.registry).labels(model)
-            for name, text in _COUNTERS.items()
-        }
-        self._pictures = Histogram(
-            _NAME + _PICTURES[0],
-            _PICTURES[1],
-            ["model_name", "step"],
-            buckets=_LATENCY,
-            registry=self.registry,
-        )
-        self._finished = self._counter("request_success", "finished_reason")
-        self._failed = self._counter("request_failure", "code")
-        for reason in ("stop", "length"):
-            self._finished.labels(model, reason)
+        self._counters = {name: self._counter(SPECS[name]) for name in _OWN_COUNTERS}
+        self._start_at_zero()
 
-    def _counter(self, name: str, label: str) -> Counter:
-        labels = ["model_name", label]
-        return Counter(_NAME + name, _TOTALS[name], labels, registry=self.registry)
+    def _histogram(self, spec: MetricSpec) -> Histogram:
+        labels = ["model_name", *spec.labels]
+        buckets = _BUCKETS[spec.scale]
+        own = self.registry
+        return Histogram(PREFIX + spec.name, spec.text, labels, buckets=buckets, registry=own)
+
+    def _counter(self, spec: MetricSpec) -> Counter:
+        labels = ["model_name", *spec.labels]
+        return Counter(PREFIX + spec.name, spec.text, labels, registry=self.registry)
+
+    def _start_at_zero(self) -> None:
+        """A counter that first appears with its first event has no rate that shows that event."""
+        for name, histogram in self._histograms.items():
+            if not SPECS[name].labels:
+                histogram.labels(self._model)
+        for name, counter in self._counters.items():
+            if not SPECS[name].labels:
+                counter.labels(self._model)
+        for reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self._counters["request_success"].labels(self._model, reason.value)
+        for code in (*SERVING_CODES, "client_left"):
+            self._counters["request_failure"].labels(self._model, code)
 
     def add_source(self, source: Any) -> None:
         """Show the metrics of a :class:`Source` as well."""
         self.registry.register(source)
 
-    def observe(self, name: str, value: float) -> None:
+    def observe(self, name: str, value: float, *labels: str) -> None:
         """Put a value into a histogram."""
-        self._histograms[name].observe(value)
+        self._histograms[name].labels(self._model, *labels).observe(value)
+
+    def count(self, name: str, n: float, *labels: str) -> None:
+        """Add to a counter."""
+        self._counters[name].labels(self._model, *labels).inc(n)
 
     def failed(self, code: str) -> None:
         """A request got no whole answer."""
-        self._failed.labels(self._labels["model_name"], code).inc()
+        self.count("request_failure", 1, code)
+
+    def answered(self, route: str, status: int) -> None:
+        """An HTTP request was answered, whatever it asked."""
+        self.count("http_requests", 1, route, str(status))
 
     def finished(self, waits: Waits, completions: Sequence[Completion]) -> None:
         """A request was answered, with all its choices."""
         first = completions[0]
         tokens = sum(c.usage.completion_tokens for c in completions)
         for completion in completions:
-            reason = completion.finish_reason.value
-            self._finished.labels(self._labels["model_name"], reason).inc()
+            self.count("request_success", 1, completion.finish_reason.value)
             after = completion.usage.completion_tokens - 1
             if after > 0:
                 each = completion.timings.decode_s / after
                 self.observe("request_time_per_output_token_seconds", each)
-        for name, n in (
-            ("prompt_tokens", first.usage.prompt_tokens),
-            ("prompt_tokens_cached", first.usage.cached_tokens),
-            ("prompt_tokens_image", first.usage.image_tokens),
-            ("generation_tokens", tokens),
-        ):
-            self._counters[name].inc(n)
+        self.count("prompt_tokens", first.usage.prompt_tokens)
+        self.count("prompt_tokens_cached", first.usage.cached_tokens)
+        self.count("prompt_tokens_image", first.usage.image_tokens)
+        self.count("generation_tokens", tokens)
         self.observe("request_prompt_tokens", first.usage.prompt_tokens)
         self.observe("request_generation_tokens", tokens)
-        self.observe("request_queue_time_seconds", waits.queue_s)
-        self.observe("request_prefill_time_seconds", first.timings.prefill_s)
-        self.observe("request_decode_time_seconds", first.timings.decode_s)
-        if first.timings.pictures:
-            self.observe("encoder_model_forward_seconds", first.timings.encode_s)
-        for picture in first.timings.pictures:
-            steps = {
-                "fetch": picture.read_s,
-                "decode": picture.decode_s,
-                "process": picture.process_s,
-            }
-            for step, seconds in steps.items():
-                self._pictures.labels(self._labels["model_name"], step).observe(seconds)
+        self._stages(waits, first.timings)
+        self._media(first.timings)
         if waits.total_s is not None:
             self.observe("e2e_request_latency_seconds", waits.total_s)
+
+    def _stages(self, waits: Waits, timings: Timings) -> None:
+        self.observe("request_queue_time_seconds", waits.queue_s)
+        self.observe("request_prefill_time_seconds", timings.prefill_s)
+        self.observe("request_decode_time_seconds", timings.decode_s)
+        stages = {"queue": waits.queue_s, "prefill": timings.prefill_s, "decode": timings.decode_s}
+        if timings.pictures:
+            stages |= {"media": timings.media_s, "encode": timings.encode_s}
+        for stage, seconds in stages.items():
+            self.observe("per_stage_req_latency_seconds", seconds, stage)
+
+    def _media(self, timings: Timings) -> None:
+        if not timings.pictures:
+            return
+        self.observe("encoder_preprocess_seconds", timings.media_s)
+        self.observe("encoder_model_forward_seconds", timings.encode_s)
+        for picture in timings.pictures:
+            self.observe("media_process_seconds", picture.read_s, "fetch")
+            self.observe("media_process_seconds", picture.decode_s, "decode")
+            self.observe("media_process_seconds", picture.process_s, "process")
 
     def render(self) -> bytes:
         """The page that Prometheus reads."""
