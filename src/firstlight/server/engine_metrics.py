@@ -60,7 +60,10 @@ class EngineMetrics:
         waiting = max(intake.requests - stats.running, 0)
         yield self._one("num_requests_waiting", waiting)
         prepared = min(stats.waiting, waiting)
-        reasons = {("memory",): float(prepared), ("preparation",): float(waiting - prepared)}
+        reasons: Labelled = {
+            ("memory",): float(prepared),
+            ("preparation",): float(waiting - prepared),
+        }
         yield self._family("num_requests_waiting_by_reason", reasons)
         yield self._one("waiting_bytes", intake.bytes)
         yield self._one("num_preemptions", stats.preempted)
@@ -75,7 +78,7 @@ class EngineMetrics:
         yield self._one("full_token_usage", full)
         windows = (_share(side.free, side.cached, side.held) for side in usage.sides)
         yield self._one("swa_token_usage", max(windows, default=0.0))
-        spaces = {
+        spaces: Labelled = {
             (space.name, state): float(getattr(space, state))
             for space in (pages, *usage.sides)
             for state in ("free", "cached", "held")
@@ -118,13 +121,13 @@ class EngineMetrics:
                 fallback[phase.value, reason.value] += n
         yield self._family("graph_passes", passes)
         yield self._family("graph_fallback", fallback)
-        rows = {
+        rows: Labelled = {
             (phase.value, kind): float(n)
             for phase, count in counter.rows().items()
             for kind, n in (("live", count.live), ("padded", count.padding))
         }
         yield self._family("graph_tokens", rows)
-        replays = {(p.value, str(b)): float(n) for (p, b), n in counter.replays().items()}
+        replays: Labelled = {(p.value, str(b)): float(n) for (p, b), n in counter.replays().items()}
         yield self._family("graph_replay", replays)
 
     def _captures(self) -> Iterator[Metric]:
@@ -134,9 +137,9 @@ class EngineMetrics:
             for phase, capture in parts.captures.items()
             for bucket in capture.buckets
         }
-        seconds = {key: report.seconds for key, report in reports.items()}
+        seconds: Labelled = {key: report.seconds for key, report in reports.items()}
         yield self._family("graph_capture_seconds", seconds)
-        held = {key: float(report.bytes) for key, report in reports.items()}
+        held: Labelled = {key: float(report.bytes) for key, report in reports.items()}
         yield self._family("graph_memory_bytes", held)
         yield self._one("startup_graph_time_seconds", parts.capture_seconds)
         yield self._family("graph_verify_failures", _quarantined(parts))
