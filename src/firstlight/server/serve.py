@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import signal
 import socket
 import sys
 import time
@@ -125,17 +126,32 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal lets requests finish; a second Ctrl-C does not."""
-        if self._events is not None and self._draining is None:
+        """The first signal lets requests finish; a second Ctrl-C does not.
+
+        Meanwhile connections are taken, so that who comes is told instead of hung up on, and
+        ``/health`` can say why.
+        """
+        if sig == signal.SIGINT:
+            self._captured_signals.append(sig)  # what ends this way ends as by that signal
+        if self._events is None:  # it does not even listen
+            self.should_exit = True
+        elif self._draining is None:
             self._events.call_soon_threadsafe(self._drain)
-        super().handle_exit(sig, frame)
+        elif sig == signal.SIGINT:
+            self.should_exit = self.force_exit = True
 
     def _drain(self) -> None:
         if self._draining is None:
             seconds = self._service.settings.drain_seconds
             engine = self._service.engine
             log_event(_LOG, "draining", seconds=seconds, requests=engine.intake.requests)
-            self._draining = asyncio.ensure_future(engine.drain(seconds))
+            self._draining = asyncio.ensure_future(self._drain_and_end(seconds))
+
+    async def _drain_and_end(self, seconds: float) -> None:
+        try:
+            await self._service.engine.drain(seconds)
+        finally:
+            self.should_exit = True
 
 
 def serve(
