@@ -113,6 +113,24 @@ def api_keys_from(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     return tuple(key for key in keys if key)
 
 
+def api_key_from(name: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
+    """The key to ask a server with; None if there is none.
+
+    Args:
+        name: of the variable that has it; None is the first key in ``FIRSTLIGHT_API_KEY``.
+        environ: environment to read; None is the process's own.
+
+    Raises:
+        ConfigError: a variable was named, and it is not set.
+    """
+    if name is None:
+        return next(iter(api_keys_from(environ)), None)
+    key = (os.environ if environ is None else environ).get(name, "").strip()
+    if not key:
+        raise ConfigError(f"the environment variable {name} holds no API key")
+    return key
+
+
 def wait_briefly(environ: MutableMapping[str, str] | None = None) -> None:
     """Let OpenMP's threads spin for a moment and then sleep, unless the user has said otherwise.
 
