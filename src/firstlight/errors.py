@@ -61,7 +61,15 @@ class UnknownArchitectureError(ModelLoadError):
 
 
 class RequestError(FirstlightError):
-    """One request is invalid; no other request is touched."""
+    """One request is invalid; no other request is touched.
+
+    Attributes:
+        where: the field at fault, where the message does not begin with it.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        super().__init__(message)
+        self.where = where
 
 
 class PromptTooLongError(RequestError):

@@ -146,7 +146,10 @@ _HALF = "a\ud800"
             {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": _HALF}}]},
             "messages[0].tool_calls[0].function.name is",
         ),
-        ({"role": "user", "content": "a", "x": {_HALF: 1}}, "a key of messages[0].x is"),
+        (
+            {"role": "assistant", "content": "a", "tool_calls": [{_HALF: 1}]},
+            "a key of messages[0].tool_calls[0] is",
+        ),
     ],
 )
 def test_a_text_that_is_not_unicode_is_refused_by_its_place(

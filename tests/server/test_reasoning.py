@@ -68,8 +68,8 @@ def test_whole_answers_and_streams_have_the_thoughts_apart(
 
 def test_a_form_is_that_of_the_answer_behind_the_thoughts(thinker: Thinker) -> None:
     fields = {"messages": user("Hi"), "structured_outputs": {"regex": "[0-9]{2}"}}
-    params = thinker[0].service.forms.params(ChatRequest.model_validate(fields))
-    form = params.structured_outputs
+    body = ChatRequest.model_validate(fields)
+    form = thinker[0].service.forms.chat(body).params(body.params()).structured_outputs
     assert form is not None
     assert form.thoughts == ("<think>", "</think>")
     assert form.thinking == (not thinker[1].startswith("<think>"))

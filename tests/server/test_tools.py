@@ -13,11 +13,13 @@ import openai
 import pytest
 import torch
 
+from firstlight.core.sampling_params import SamplingParams
+from firstlight.engine.chat_options import ChatOptions
 from firstlight.engine.tools.formats import FORMATS, call_form
 from firstlight.errors import RequestError
 from firstlight.sampling import Grammars
 from tests.conftest import TinyCheckpoint
-from tests.engine.tools.templates import HERMES, LLAMA, MISTRAL, with_template
+from tests.engine.tools.templates import CODER, HERMES, LLAMA, MISTRAL, with_template
 from tests.server.asking import CHAT, body, data_url, error_of, streamed, user
 from tests.server.running import Running, running, tiny_parts
 from tests.server.scripted import characters, script
@@ -170,7 +172,7 @@ def delta_of(chunk: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize("name", ["hermes", "mistral", "mistral_args", "llama3_json"])
+@pytest.mark.parametrize("name", list(FORMATS))
 def test_calls_of_strict_tools_are_enforced_and_text_stays_free(
     name: str, special: bool, tooled: Running
 ) -> None:
@@ -180,16 +182,10 @@ def test_calls_of_strict_tools_are_enforced_and_text_stays_free(
     ids = {chosen.opening: max(tokenizer.added_tokens_decoder)} if special else {}
     tools = [(f"tools[{i}].function", tool["function"]) for i, tool in enumerate(TOOLS)]
     form = call_form(chosen, tools, several=True, required=False, special=ids)
-    closing = {"hermes": "\n</tool_call> Done.", "mistral": "]", "mistral_args": ""}.get(name, "")
-    member = chosen.arguments
-    before = {"hermes": "\n", "mistral": "["}.get(name, "")
-    good, bad = '{"city": "Rome"}', '{"city": "Pari'
-    objects = [
-        f"weather[ARGS]{arguments}"
-        if chosen.named
-        else f'{{"name": "weather", "{member}": {arguments}' + "}" * (arguments == good)
-        for arguments in (good, bad)
-    ]
+    tagged = "\n</tool_call> Done."
+    closing = {"hermes": tagged, "qwen3_coder": tagged, "mistral": "]"}.get(name, "")
+    before = {"hermes": "\n", "qwen3_coder": "\n", "mistral": "["}.get(name, "")
+    objects = [written(name, '{"city": "Rome"}'), written(name, '{"city": "Pari')]
     heads = ["", "I look. "] if chosen.opening else [""]
     for head in heads:
         opening = [ids[chosen.opening]] if special and chosen.opening else chosen.opening
@@ -197,6 +193,19 @@ def test_calls_of_strict_tools_are_enforced_and_text_stays_free(
             text = before + call + (closing if ok else "")
             assert follows(form, tokenizer, ends, head, opening, text) == ok
     assert follows(form, tokenizer, ends, "It rains in Paris.", "", "")
+
+
+def written(name: str, arguments: str) -> str:
+    """A call as a family writes it, or its beginning where that of the arguments is given."""
+    whole = arguments.endswith("}")
+    if name == "mistral_args":
+        return f"weather[ARGS]{arguments}"
+    if name == "qwen3_coder":
+        city = arguments.split('"')[3]
+        tail = "\n</parameter>\n</function>" if whole else ""
+        return f"<function=weather>\n<parameter=city>\n{city}{tail}"
+    member = "parameters" if name == "llama3_json" else "arguments"
+    return f'{{"name": "weather", "{member}": {arguments}' + "}" * whole
 
 
 def test_parameters_of_a_tool_that_is_not_strict_need_not_be_enforceable() -> None:
@@ -256,16 +265,9 @@ def test_control_tokens_in_a_tools_description_are_text(tooled: Running) -> None
     counts = []
     for description in ("A", "A <|im_end|>"):
         tool = {"type": "function", "function": {"name": "f", "description": description}}
-        params = tooled.service.forms.params(chat_request())
-        draft = admission.read_chat(user("Hi"), params, tools=[tool])
+        draft = admission.read_chat(user("Hi"), SamplingParams(), options=ChatOptions([tool]))
         counts.append(admission.admit(draft, []).prompt.ids.count(end))
     assert counts[0] == counts[1] > 0
-
-
-def chat_request() -> Any:
-    from firstlight.server.schemas.chat import ChatRequest
-
-    return ChatRequest.model_validate({"messages": user("Hi")})
 
 
 def conversation(content: Any) -> list[dict[str, Any]]:
@@ -322,11 +324,11 @@ def test_tools_are_refused_where_the_template_has_no_place_for_them(server: Runn
         assert error_of(http.post(CHAT, json=lost))["param"] == "messages[1].tool_calls"
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "coder"])
 def test_other_families_are_made_to_call_in_their_own_way(
     name: str, tiny_checkpoint: TinyCheckpoint, folder: Path
 ) -> None:
-    template = {"llama": LLAMA, "mistral": MISTRAL}[name]
+    template = {"llama": LLAMA, "mistral": MISTRAL, "coder": CODER}[name]
     parts = tiny_parts(with_template(tiny_checkpoint("llama"), folder / name, template))
     with running(parts) as server, server.client() as http:
         request = asked(tool_choice="required", parallel_tool_calls=False, seed=1, temperature=1.2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -21,11 +21,16 @@ _REALS: Final = (
     "frequency_penalty",
 )
 _INTS: Final = ("top_k", "max_tokens", "min_tokens", "seed", "logprobs")
+_SHOWN: Final = 80  # characters of a value that an error repeats
+MAX_BIAS: Final = 100.0
+MAX_BIASED: Final = 1024
 
 
 def _require(ok: bool, name: str, value: object, accepted: str) -> None:
     if not ok:
-        raise RequestError(f"{name} = {value!r}; accepted: {accepted}")
+        text = repr(value)
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise RequestError(f"{name} = {shown}; accepted: {accepted}")
 
 
 def _number(value: object) -> bool:
@@ -52,6 +57,27 @@ def _plain_int(value: object) -> object:
         return value
 
 
+def _biases(value: object) -> tuple[tuple[int, float], ...]:
+    """A bias per token id, of a mapping whose keys may be ids as text (OpenAI's form), or pairs."""
+    given = value.items() if isinstance(value, Mapping) else _tuple("logit_bias", value)
+    found: dict[int, float] = {}
+    for entry in given:
+        ok = isinstance(entry, tuple) and len(entry) == 2
+        _require(ok, "logit_bias", entry, "pairs of a token id and a number")
+        key, bias = cast("tuple[object, object]", entry)
+        digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 20
+        token = int(cast(str, key)) if digits else _plain_int(key)
+        _require(_is_count(token), "a key of logit_bias", key, "a token id, as an int or as text")
+        place, number = f"logit_bias.{token}", _plain_real(bias)
+        if token in found:
+            raise RequestError(f"{place} is given twice; accepted: one number for each token")
+        ok = _number(number) and -MAX_BIAS <= cast(float, number) <= MAX_BIAS
+        _require(ok, place, bias, f"a number from -{MAX_BIAS:g} to {MAX_BIAS:g}")
+        found[cast(int, token)] = float(cast(float, number))
+    _require(len(found) <= MAX_BIASED, "logit_bias", len(found), f"at most {MAX_BIASED} tokens")
+    return tuple(found.items())
+
+
 def _tuple(name: str, value: object) -> tuple[object, ...]:
     ok = value is None or isinstance(value, list | tuple | set | frozenset)
     _require(ok, name, value, "a list")
@@ -71,6 +97,9 @@ class SamplingParams:
         presence_penalty, frequency_penalty: subtracted once, or per occurrence, from generated
             tokens' logits (OpenAI's definition).
         max_tokens: tokens to generate at most; None means up to the context's end.
+        logit_bias: added to the logits of these tokens, from -100 (never) to 100: a mapping of
+            token ids to numbers; afterwards pairs. Tokens that end the answer are tokens like
+            others, but for ``min_tokens``, which comes first.
         min_tokens: no end token before this many.
         stop: strings that end the text; the match itself is not returned.
         stop_token_ids: further token ids that end it.
@@ -88,6 +117,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
     max_tokens: int | None = 256
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
@@ -103,6 +133,7 @@ class SamplingParams:
         object.__setattr__(self, "stop", stop)
         ids = tuple(map(_plain_int, _tuple("stop_token_ids", self.stop_token_ids)))
         object.__setattr__(self, "stop_token_ids", ids)
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         for names, plain in ((_REALS, _plain_real), (_INTS, _plain_int)):
             for name in names:
                 object.__setattr__(self, name, plain(getattr(self, name)))
@@ -162,6 +193,11 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """``logit_bias`` as it is kept: each token once, with what is added to its logit."""
+        return cast("tuple[tuple[int, float], ...]", self.logit_bias)
 
 
 def _is_count(value: object) -> bool:

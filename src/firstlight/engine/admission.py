@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.engine.chat_options import PLAIN, ChatOptions
 from firstlight.engine.detokenizer import Detokenizer
 from firstlight.engine.media_items import media_items, prefix_media
+from firstlight.engine.media_rules import MediaRules
 from firstlight.engine.messages import ImageSource, MediaSource, collect_media
 from firstlight.engine.pictures import media_item, picture_timings
 from firstlight.engine.prompt import Prompt, PromptBuilder
+from firstlight.engine.refusal import wrong
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.video_parts import VideoSource, bare_video
 from firstlight.errors import MediaError, PromptTooLongError, RequestError
@@ -35,6 +38,7 @@ class Draft:
         sources: its pictures and videos, in prompt order.
         kwargs: its ``mm_processor_kwargs``.
         started: clock reading at its arrival, in seconds.
+        where: the field that its prompt is made of.
     """
 
     build: Callable[[Seq[Artifact]], Prompt]
@@ -42,6 +46,7 @@ class Draft:
     sources: tuple[MediaSource, ...]
     kwargs: Mapping[str, object] | None
     started: float
+    where: str = "prompt"
 
 
 class Admission:
@@ -53,6 +58,7 @@ class Admission:
         pipeline: prepares pictures; None for a model that takes text only.
         limit: the setting that keeps them below what the model was made for; empty if none does.
         seed: base of the seeds of requests that bring none; each gets its own.
+        rules: what holds for the pictures and videos of every request.
         clock: seconds, monotonic.
     """
 
@@ -66,11 +72,14 @@ class Admission:
         limit: str = "",
         seed: int,
         clock: Callable[[], float],
+        rules: MediaRules | None = None,
     ) -> None:
         self._model = model
         self._pipeline = pipeline
+        self._rules = rules or MediaRules()
         self._prompts = PromptBuilder(model.tokenizer, model.chat_template, model.adapter)
         self._grammars = Grammars(model.tokenizer, model.eos_token_ids)
+        self._vocabulary = len(model.tokenizer)
         self._max_context = max_context
         self._page_size = page_size
         self._limit = limit
@@ -110,37 +119,47 @@ class Admission:
         messages: Seq[Mapping[str, Any]],
         params: SamplingParams,
         kwargs: Mapping[str, object] | None = None,
-        tools: Seq[Mapping[str, Any]] = (),
+        options: ChatOptions = PLAIN,
     ) -> Draft:
         """A conversation, checked; nothing of its pictures is read.
 
         Args:
             kwargs: its ``mm_processor_kwargs``.
-            tools: functions that the model may call, in OpenAI's form.
+            options: tools, and how the chat template is to render.
 
         Raises:
             RequestError: malformed messages, or what no picture of this model can be asked for.
         """
         started = self._clock()
         normalised, sources = collect_media(messages)
-        build = partial(self._prompts.chat, normalised, tools=tools)
-        return self._draft(Draft(build, params, tuple(sources), kwargs, started))
+        build = partial(self._prompts.chat, normalised, options=options)
+        return self._draft(Draft(build, params, tuple(sources), kwargs, started, "messages"))
 
     def read_text(
         self,
-        prompt: str,
+        prompt: str | Seq[int],
         images: Seq[Any],
         params: SamplingParams,
         kwargs: Mapping[str, object] | None = None,
         videos: Seq[Any] = (),
     ) -> Draft:
-        """A raw prompt, as :meth:`read_chat` does it for messages."""
+        """A raw prompt, text or token ids, as :meth:`read_chat` does it for messages.
+
+        Raises:
+            RequestError: as there; or an id that the vocabulary does not have.
+        """
         started = self._clock()
         sources: list[MediaSource] = [
             ImageSource(image, where=f"images[{i}]") for i, image in enumerate(images)
         ]
         sources += [bare_video(video, f"videos[{i}]") for i, video in enumerate(videos)]
-        build = partial(self._prompts.text, prompt)
+        build: Callable[[Seq[Artifact]], Prompt]
+        if _are_ids(prompt):
+            ids = cast("Seq[int]", prompt)
+            self.check_ids("prompt", ids)
+            build = partial(self._prompts.ids, ids)
+        else:
+            build = partial(self._prompts.text, cast(str, prompt))
         return self._draft(Draft(build, params, tuple(sources), kwargs, started))
 
     def prepare(
@@ -162,7 +181,7 @@ class Admission:
             CancelledError: ``until`` was done first.
         """
         items = [
-            media_item(source, draft.kwargs, place)
+            media_item(source, self._rules.asked(draft.kwargs), place)
             for draft, place in zip(drafts, places, strict=True)
             for source in draft.sources
         ]
@@ -180,11 +199,21 @@ class Admission:
         """
         media_s = self._clock() - draft.started if draft.sources else 0.0
         prompt = draft.build([found.artifact for found in prepared])
-        sequence = self._sequence(prompt, draft.params, draft.started)
+        sequence = self._sequence(prompt, draft)
         sequence.timings.media_s = media_s
         rows = [item.rows for item in sequence.needs]
         sequence.timings.pictures = picture_timings(draft.sources, prepared, rows)
         return sequence
+
+    def beginning(self, options: ChatOptions) -> str:
+        """How the chat template begins an answer with these options; see there."""
+        return self._prompts.beginning(options)
+
+    def check_ids(self, where: str, ids: Iterable[int]) -> None:
+        """Raise RequestError for an id that the vocabulary does not have, with its place."""
+        for i, token in enumerate(ids):
+            if not 0 <= token < self._vocabulary:
+                raise wrong(f"{where}[{i}]", token, f"token ids from 0 to {self._vocabulary - 1}")
 
     def warm_forms(self) -> None:
         """Make ready for forms of answers, so that no request has to wait for the first one."""
@@ -196,7 +225,14 @@ class Admission:
 
     def _draft(self, draft: Draft) -> Draft:
         """The draft, if this model can be asked for it."""
-        self._grammar(draft.params)  # before its pictures are read
+        params = draft.params
+        self.check_ids("stop_token_ids", params.stop_token_ids)
+        for token, bias in params.biases:
+            if token >= self._vocabulary:
+                ids = f"keys from 0 to {self._vocabulary - 1}"
+                raise wrong(f"logit_bias.{token}", bias, ids)
+        self._grammar(params)  # before its pictures are read
+        self._rules.check(draft.sources)
         processor, name = self._model.image_processor, self._model.name
         videos = [source for source in draft.sources if isinstance(source, VideoSource)]
         if processor is None and draft.sources:
@@ -216,29 +252,17 @@ class Admission:
             processor.choices.resolve("auto", draft.kwargs)
         return draft
 
-    def _sequence(self, prompt: Prompt, params: SamplingParams, started: float) -> Sequence:
-        n = len(prompt.ids)
-        if n == 0:
-            raise RequestError("the prompt is empty; it must hold at least one token")
-        if n >= self._max_context:
-            given = f"max_context = {self._max_context}"
-            because = f" ({self._limit} limits it)" if self._limit not in ("", given) else ""
-            images = sum(map(len, prompt.spans))
-            of_pictures = f", {images} of them for pictures" if images else ""
-            asked = params.max_tokens
-            more = "" if asked is None else f", and {asked} more were asked for"
-            raise PromptTooLongError(
-                f"the prompt has {n} tokens{of_pictures}; with {given}{because} it may have at "
-                f"most {self._max_context - 1}{more}"
-            )
-        room = self._max_context - n
+    def _sequence(self, prompt: Prompt, draft: Draft) -> Sequence:
+        params = draft.params
+        self._check_length(prompt, draft)
+        room = self._max_context - len(prompt.ids)
         model = self._model
         media = media_items(prompt)
         blocks = model.adapter.blocks(prompt.spans)
         return Sequence(
             prompt=prompt,
             params=params,
-            positions=model.adapter.positions(n, prompt.spans, prompt.artifacts),
+            positions=model.adapter.positions(len(prompt.ids), prompt.spans, prompt.artifacts),
             sampling=SamplingState(
                 params=params,
                 prompt_ids=prompt.ids,
@@ -250,12 +274,31 @@ class Admission:
                 model.tokenizer, params.stop, skip_special_tokens=params.skip_special_tokens
             ),
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-            started=started,
+            started=draft.started,
             # A list of its own: it grows with the answer.
             key=PrefixKey(list(prompt.ids), prefix_media(media, blocks), self._page_size),
             needs=media,
             blocks=blocks,
         )
+
+    def _check_length(self, prompt: Prompt, draft: Draft) -> None:
+        n = len(prompt.ids)
+        if n == 0:
+            raise RequestError(
+                "the prompt is empty; it must hold at least one token", where=draft.where
+            )
+        if n >= self._max_context:
+            given = f"max_context = {self._max_context}"
+            because = f" ({self._limit} limits it)" if self._limit not in ("", given) else ""
+            images = sum(map(len, prompt.spans))
+            of_pictures = f", {images} of them for pictures" if images else ""
+            asked = draft.params.max_tokens
+            more = "" if asked is None else f", and {asked} more were asked for"
+            raise PromptTooLongError(
+                f"the prompt has {n} tokens{of_pictures}; with {given}{because} it may have at "
+                f"most {self._max_context - 1}{more}",
+                where=draft.where,
+            )
 
     def _grammar(self, params: SamplingParams) -> Grammar | None:
         """The form of the answer at its beginning.
@@ -273,3 +316,12 @@ class Admission:
         if seed is None:
             seed = int(torch.randint(2**62, (1,), generator=self._seeds))
         return torch.Generator().manual_seed(seed % 2**63)
+
+
+def _are_ids(prompt: object) -> bool:
+    """Whether a prompt is one of token ids; what is neither that nor text is refused as text."""
+    return (
+        isinstance(prompt, list | tuple)
+        and bool(prompt)
+        and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt)
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from firstlight.engine.chat_options import PLAIN, ChatOptions
 from firstlight.errors import RequestError
 
 _PROBE: Final = "\U0010fffd"  # a character that no template writes
@@ -28,13 +30,10 @@ class ChatTemplate:
         self._tools_read: bool | None = None
         self._probed: set[str] = set()  # roles of which a bare message is read in some form
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
-    ) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], options: ChatOptions = PLAIN) -> str:
         """The prompt as text, up to where the model's answer begins.
 
         Args:
-            tools: functions that the model may call, in OpenAI's form.
             messages: as ``collect_media`` returns them. Content goes to the template as a string
                 where it reads strings, as a list of parts where a message brings a picture or the
                 template reads only lists.
@@ -44,7 +43,7 @@ class ChatTemplate:
         """
         self._require()
         try:
-            return self._apply([self._shape(message) for message in messages], tools)
+            return self._apply([self._shape(message) for message in messages], options)
         except Exception as error:  # a template raises what it likes
             reason = " ".join(str(error).split()) or type(error).__name__
             raise RequestError(
@@ -54,18 +53,28 @@ class ChatTemplate:
     def _require(self) -> None:
         if not self._source:
             raise RequestError(
-                "the model has no chat template; give one, or use generate() with a raw prompt"
+                "messages: the model has no chat template; load it with one (the setting "
+                "chat_template), or give a raw prompt"
             )
 
-    def _apply(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
-    ) -> str:
+    def check_kwargs(self, names: Iterable[str]) -> None:
+        """Raise RequestError for a variable that the template does not read: it would be lost."""
+        for name in names:
+            if not re.search(rf"\b{re.escape(name)}\b", self._source):
+                raise RequestError(
+                    f"chat_template_kwargs.{name}: the model's chat template reads no variable of "
+                    "this name"
+                )
+
+    def _apply(self, messages: Sequence[Mapping[str, Any]], options: ChatOptions = PLAIN) -> str:
         rendered = self._tokenizer.apply_chat_template(
             list(messages),
-            tools=list(tools) or None,
+            tools=list(options.tools) or None,
             chat_template=self._source,
             tokenize=False,
-            add_generation_prompt=True,
+            add_generation_prompt=options.add_generation_prompt,
+            continue_final_message=options.continue_final_message,
+            **options.template_kwargs,
         )
         return str(rendered)
 
@@ -90,7 +99,7 @@ class ChatTemplate:
             function = {"name": _PROBE, "description": "a", "parameters": _NO_PARAMETERS}
             tool = {"type": "function", "function": function}
             try:
-                rendered = self.render([{"role": "user", "content": text}], [tool])
+                rendered = self.render([{"role": "user", "content": text}], ChatOptions([tool]))
             except RequestError:
                 rendered = ""
             self._tools_read = _PROBE in rendered
@@ -100,7 +109,7 @@ class ChatTemplate:
         self,
         messages: Sequence[Mapping[str, Any]],
         rendered: str,
-        tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = PLAIN,
     ) -> int | None:
         """The first message whose text the template left out of the prompt; None if there is none.
 
@@ -108,7 +117,7 @@ class ChatTemplate:
         is its business, as long as it reads that role at all.
 
         Args:
-            messages, tools: as for :meth:`render`.
+            messages, options: as for :meth:`render`.
             rendered: what that made of them.
         """
         for m, message in enumerate(messages):
@@ -118,7 +127,7 @@ class ChatTemplate:
                 continue
             # That a text stands there says little of a short one: "a" may be the template's.
             written = all(text in rendered for text in texts) and self._reads_any(role)
-            if not written and self._leaves_out(messages, m, rendered, tools):
+            if not written and self._leaves_out(messages, m, rendered, options):
                 return m
         return None
 
@@ -127,7 +136,7 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         m: int,
         rendered: str,
-        tools: Sequence[Mapping[str, Any]],
+        options: ChatOptions,
     ) -> bool:
         """Whether nothing of a mark in the texts of message ``m`` arrives in the prompt."""
         parts = [
@@ -136,7 +145,7 @@ class ChatTemplate:
         ]
         marked = [*messages[:m], {**messages[m], "content": parts}, *messages[m + 1 :]]
         try:
-            return self.render(marked, tools).count(_PROBE) <= rendered.count(_PROBE)
+            return self.render(marked, options).count(_PROBE) <= rendered.count(_PROBE)
         except RequestError:  # the template looks at the text itself, so it reads it
             return False
 

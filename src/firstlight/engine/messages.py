@@ -9,7 +9,7 @@ from typing import Any, Final
 from firstlight.core.detail import DETAILS
 from firstlight.core.text import check_text
 from firstlight.engine import video_parts
-from firstlight.engine.refusal import wrong
+from firstlight.engine.refusal import check_known, wrong
 from firstlight.engine.video_parts import URL_SCHEMES, VideoSource, video_source
 from firstlight.errors import RequestError
 from firstlight.media.digest import check_digest
@@ -18,6 +18,15 @@ ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _URL_TYPES = ("image_url", "input_image")
 PART_TYPES: Final = (*_TEXT_TYPES, *_URL_TYPES, "image", *video_parts.TYPES)
+FIELDS: Final = (
+    "role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning",
+    "thinking",
+)  # fmt: skip
+"""What a chat template may read of a message."""
+_UNREAD: Final = ("uuid", "cache_control", "prompt_cache_breakpoint")
+"""What clients write beside a part, and what changes no answer."""
+_TEXT_FIELDS: Final = ("type", "text", "annotations", "logprobs", *_UNREAD)
+_URL_FIELDS: Final = ("type", "image_url", "detail", "content_hash", *_UNREAD)
 # transformers' names for what an image part may bring
 _IMAGE_FIELDS = ("image", "path", "url")
 
@@ -69,6 +78,7 @@ def _message(message: object, where: str, media: list[MediaSource]) -> Message:
         raise RequestError(
             f"{where} is a {type(message).__name__}; it must be a mapping with 'role' and 'content'"
         )
+    check_known(message, (*FIELDS, "annotations"), where)
     role = message.get("role")
     if role not in ROLES:
         raise wrong(f"{where}.role", role, ", ".join(ROLES))
@@ -78,7 +88,8 @@ def _message(message: object, where: str, media: list[MediaSource]) -> Message:
     for name, value in message.items():
         if name != "content":
             _check_texts(value, f"{where}.{name}")
-    return {**message, "content": _parts(content, f"{where}.content", media)}
+    kept = {name: value for name, value in message.items() if name in FIELDS}
+    return {**kept, "content": _parts(content, f"{where}.content", media)}
 
 
 def _check_texts(value: object, where: str) -> None:
@@ -107,6 +118,7 @@ def _part(part: object, where: str, media: list[MediaSource]) -> Message:
         raise wrong(where, part, "a mapping with 'type'")
     kind = part.get("type")
     if kind in _TEXT_TYPES:
+        check_known(part, _TEXT_FIELDS, where)
         text = part.get("text")
         if not isinstance(text, str):
             raise wrong(f"{where}.text", text, "a string")
@@ -125,20 +137,23 @@ def _part(part: object, where: str, media: list[MediaSource]) -> Message:
 
 def _from_url(part: Mapping[str, Any], where: str) -> ImageSource:
     """``image_url`` as an object (OpenAI's chat form) or a string (its responses form)."""
+    check_known(part, _URL_FIELDS, where)
     where = f"{where}.image_url"
     value = part.get("image_url")
     detail, digest = part.get("detail"), part.get("content_hash")
     url = value
     if isinstance(value, Mapping):
+        check_known(value, ("url", "detail", "content_hash"), where)
         digest = value.get("content_hash", digest)
         url, detail, where = value.get("url"), value.get("detail", detail), f"{where}.url"
     if not isinstance(url, str) or not url.lstrip().lower().startswith(URL_SCHEMES):
         # A path here would let whoever writes a URL name files of this machine.
-        raise wrong(where, url, "a URL (for a file, use {'type': 'image', 'image': path})")
+        raise wrong(where, url, "a URL of data:, http:, https: or file:")
     return ImageSource(url, _detail(detail, where), where, _digest(digest, where))
 
 
 def _from_image(part: Mapping[str, Any], where: str) -> ImageSource:
+    check_known(part, (*_IMAGE_FIELDS, "type", "detail", "content_hash", *_UNREAD), where)
     given = [name for name in _IMAGE_FIELDS if part.get(name) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from firstlight.core.text import check_text
+from firstlight.engine.chat_options import PLAIN, ChatOptions
 from firstlight.engine.chat_template import ChatTemplate
 from firstlight.engine.control import ControlTokens
 from firstlight.engine.expansion import NAMES, MediaLayout, Prompt, expand, placeholders
@@ -46,8 +48,7 @@ class PromptBuilder:
         self,
         messages: Sequence[Message],
         artifacts: Sequence[Artifact] = (),
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = PLAIN,
     ) -> Prompt:
         """The prompt of a conversation.
 
@@ -58,32 +59,34 @@ class PromptBuilder:
         Args:
             messages: from ``collect_media``.
             artifacts: one per picture or video of the messages, in order.
-            tools: functions that the model may call, in OpenAI's form; their texts are text, too.
+            options: tools, variables of the template; their texts are text, too.
 
         Raises:
             RequestError: no template, a template that refuses the messages, or one that leaves out
-                a picture, a video, tools, a call or a message's text, with the place of it.
+                a picture, a video, tools, a variable, a call or a message's text, with its place.
         """
         self._check_places(messages, artifacts)
-        if tools and not self._template.reads_tools():
+        self._template.check_kwargs(options.template_kwargs)
+        if options.tools and not self._template.reads_tools():
             raise RequestError(
                 "tools are given, but the model's chat template has no place for any"
             )
         # Their control tokens are found as if a message had brought them.
-        carried = [*messages, {"role": "system", "tools": list(tools)}]
-        guarded, standins = self._control.guard(carried)
-        known = guarded.pop()["tools"]
-        rendered = self._template.render(guarded, known)
+        beside = {"tools": list(options.tools), "kwargs": dict(options.template_kwargs)}
+        guarded, standins = self._control.guard([*messages, {"role": "system", **beside}])
+        known = guarded.pop()
+        told = replace(options, tools=known["tools"], template_kwargs=known["kwargs"])
+        rendered = self._template.render(guarded, told)
         if any(message.get("tool_calls") for message in messages) and self._template.reads_tools():
             check_calls(guarded, rendered)
-        left_out = self._template.unread(guarded, rendered, known)
+        left_out = self._template.unread(guarded, rendered, told)
         if left_out is not None:
             raise RequestError(
                 f"messages[{left_out}].content would be lost: the model's chat template leaves out "
                 f"the text of this message of role {messages[left_out]['role']!r}"
             )
         if artifacts:
-            self._check_rendered(guarded, rendered, known)
+            self._check_rendered(guarded, rendered, told)
         ids = self._control.encode(self._framed(rendered, artifacts), standins)
         return expand(ids, self._layout, artifacts)
 
@@ -99,6 +102,25 @@ class PromptBuilder:
         check_text(prompt, "the prompt")
         ids = self._tokenizer(self._framed(prompt, artifacts), verbose=False)["input_ids"]
         return expand([int(i) for i in ids], self._layout, artifacts)
+
+    def ids(self, prompt: Sequence[int], artifacts: Sequence[Artifact] = ()) -> Prompt:
+        """A prompt as token ids, which stand as they are.
+
+        Raises:
+            RequestError: one is a placeholder, for which no picture is there.
+        """
+        return expand(list(prompt), self._layout, artifacts)
+
+    def beginning(self, options: ChatOptions) -> str:
+        """The text behind a bare question: how the template begins an answer with these options.
+
+        Raises:
+            RequestError: the template wants more than a question, or does not read a variable.
+        """
+        self._template.check_kwargs(options.template_kwargs)
+        bare = replace(options, tools=(), add_generation_prompt=True, continue_final_message=False)
+        question = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+        return self._template.render(question, bare)
 
     def _framed(self, text: str, artifacts: Sequence[Artifact]) -> str:
         """The text with what the model's processor writes around each picture and video."""
@@ -127,7 +149,7 @@ class PromptBuilder:
                 )
 
     def _check_rendered(
-        self, messages: Sequence[Message], rendered: str, tools: Sequence[Mapping[str, Any]]
+        self, messages: Sequence[Message], rendered: str, options: ChatOptions
     ) -> None:
         """Raise if the template did not write one placeholder per picture and video."""
         for kind, placeholder in self._placeholders.items():
@@ -136,7 +158,7 @@ class PromptBuilder:
             if written == len(places):
                 continue
             for m, p in places:
-                rest = self._template.render(_without(messages, m, p), tools)
+                rest = self._template.render(_without(messages, m, p), options)
                 if rest.count(placeholder) == written:
                     raise _no_place(messages, m, p)
             raise MediaError(

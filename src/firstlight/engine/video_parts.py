@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from firstlight.engine.refusal import wrong
+from firstlight.engine.refusal import check_known, wrong
 from firstlight.errors import RequestError
 
 URL_TYPES: Final = ("video_url", "input_video")
 TYPES: Final = (*URL_TYPES, "video")
 URL_SCHEMES: Final = ("data:", "http:", "https:", "file:")
 _FIELDS: Final = ("video", "path", "url")
+_KNOWN: Final = (
+    *_FIELDS, "type", "video_url", "fps", "num_frames", "uuid", "cache_control",
+    "prompt_cache_breakpoint",
+)  # fmt: skip
 _REFUSED: Final = (
     "detail", "content_hash", "nframes", "sample_fps", "min_frames", "max_frames", "video_start",
     "video_end", "min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width",
@@ -83,7 +87,7 @@ def _from_url(part: Mapping[str, Any], where: str) -> VideoSource:
         url, where = value.get("url"), f"{where}.url"
     if not isinstance(url, str) or not url.lstrip().lower().startswith(URL_SCHEMES):
         # A path here would let whoever writes a URL name files of this machine.
-        raise wrong(where, url, "a URL (for a file, use {'type': 'video', 'video': path})")
+        raise wrong(where, url, "a URL of data:, http:, https: or file:")
     return VideoSource(url, options, where)
 
 
@@ -93,6 +97,7 @@ def _options(fields: Mapping[str, Any], where: str) -> dict[str, object]:
             raise RequestError(
                 f"{where}.{name} is not supported for a video; accepted: fps and num_frames"
             )
+    check_known(fields, _KNOWN, where)
     options: dict[str, object] = {}
     fps, num_frames = fields.get("fps"), fields.get("num_frames")
     if fps is not None:

@@ -1,8 +1,8 @@
-"""Penalties on tokens that occurred already, written into the logits in place."""
+"""Penalties on tokens that occurred already, and biases, written into the logits in place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -38,6 +38,19 @@ def occurrence_penalties_(
     inside = {i: n for i, n in counts.items() if 0 <= i < row.shape[-1]}
     amounts = [presence + frequency * n for n in inside.values()]
     row[_ids(row, inside)] -= torch.tensor(amounts, dtype=row.dtype).to(row.device)
+
+
+def bias_(row: Tensor, biases: Sequence[tuple[int, float]]) -> None:
+    """Add to the logits of tokens (OpenAI's ``logit_bias``).
+
+    Args:
+        row: [V] float32, changed in place; what is impossible stays so.
+        biases: token ids, each once, and what is added; ids outside the vocabulary are ignored.
+    """
+    inside = [(i, bias) for i, bias in biases if 0 <= i < row.shape[-1]]
+    row[_ids(row, (i for i, _ in inside))] += torch.tensor(
+        [bias for _, bias in inside], dtype=row.dtype
+    ).to(row.device)
 
 
 def suppress_(row: Tensor, ids: Iterable[int]) -> None:

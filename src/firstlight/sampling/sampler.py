@@ -13,7 +13,12 @@ from firstlight.core.output import TokenLogprob
 from firstlight.errors import LogitsError, RequestError
 from firstlight.sampling.filters import candidates, min_p, top_k, top_p
 from firstlight.sampling.logprobs import token_logprobs
-from firstlight.sampling.penalties import occurrence_penalties_, repetition_penalty_, suppress_
+from firstlight.sampling.penalties import (
+    bias_,
+    occurrence_penalties_,
+    repetition_penalty_,
+    suppress_,
+)
 from firstlight.sampling.state import SamplingState
 
 _WIDTHS = (64, 1024)  # columns that a request with a smaller top_k needs
@@ -124,6 +129,7 @@ def _plain_greedy(state: SamplingState) -> bool:
         and params.repetition_penalty == 1
         and params.presence_penalty == 0
         and params.frequency_penalty == 0
+        and not params.logit_bias
         and len(state.output_ids) >= params.min_tokens
     )
 
@@ -146,7 +152,7 @@ def _not_finite(value: float) -> LogitsError:
 def _adjust(
     logits: Tensor, states: Sequence[SamplingState]
 ) -> tuple[Tensor, dict[int, RequestError]]:
-    """A copy of the logits with forms kept, penalties, and suppressed end tokens.
+    """A copy of the logits with forms kept, penalties, biases, and suppressed end tokens.
 
     Also the rows whose form cannot be kept, and why.
     """
@@ -166,6 +172,8 @@ def _adjust(
             occurrence_penalties_(
                 row, state.output_counts(), params.presence_penalty, params.frequency_penalty
             )
+        if biases := params.biases:
+            bias_(row, biases)
         if suppressed := state.suppressed_ids():
             suppress_(row, suppressed)
     return adjusted, lost

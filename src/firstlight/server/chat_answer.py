@@ -10,8 +10,8 @@ from typing import Any
 
 from firstlight.core.output import Completion
 from firstlight.engine.aio import Delta
+from firstlight.engine.tools.forms import ChatForm
 from firstlight.engine.tools.voice import Voice
-from firstlight.server.answer_forms import AnswerForms
 from firstlight.server.answers import Answered, new_id
 from firstlight.server.schemas.chat import ChatRequest
 from firstlight.server.sse import Chunk
@@ -25,7 +25,7 @@ class ChatAnswer:
     """One answer to a chat.
 
     Attributes:
-        forms: tell content from thoughts and calls.
+        form: tells content from thoughts and calls.
         model: the name that stands in it.
         timed: whether it has ``timings``.
     """
@@ -33,7 +33,7 @@ class ChatAnswer:
     request: ChatRequest
     answered: Answered
     tokens: TokenText
-    forms: AnswerForms
+    form: ChatForm
     model: str
     timed: bool
     id: str = field(default_factory=lambda: new_id("chatcmpl"))
@@ -88,7 +88,7 @@ class ChatAnswer:
             yield self._piece(delta.index, {}) | {"finish_reason": reason}
 
     def _voice(self) -> Voice:
-        return Voice(self.forms.reader(self.request), self.forms.tools)
+        return Voice(self.form.reader(), self.form.tools)
 
     def _piece(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
@@ -118,8 +118,8 @@ class ChatAnswer:
 
     def _usage(self) -> dict[str, Any]:
         usage = usage_of(self.answered.whole)
-        if self.forms.thinks:
-            n = sum(self.forms.thought(c, self.tokens) for c in self.answered.whole)
+        if self.form.thinks:
+            n = sum(self.form.thought(c, self.tokens.join) for c in self.answered.whole)
             usage["completion_tokens_details"] = {"reasoning_tokens": n}
         return usage
 

@@ -24,7 +24,9 @@ from firstlight.errors import (
 _INVALID = "invalid_request_error"
 # The place that the engine's messages about a request begin with.
 _PLACE = re.compile(
-    r"(?:the detail of )?((?:messages|prompt|images|response_format|structured_outputs|tools)"
+    r"(?:the (?:detail|content_hash) of |a (?:key|name) of )?((?:messages|prompt|images|tools|"
+    r"response_format|structured_outputs|logit_bias|stop_token_ids|tool_choice|"
+    r"mm_processor_kwargs|chat_template_kwargs|continue_final_message)"
     r"(?:\[\d+\]|\.[\w$-]+)*|\w+(?= = ))"
 )
 _KINDS: Mapping[type[ServingError], tuple[int, str, str]] = {
@@ -89,8 +91,9 @@ def failure_of(error: BaseException, request_id: str) -> Failure:
     if isinstance(error, RequestError):
         message = str(error)
         found = _PLACE.match(message)
+        param = error.where or (found[1] if found else None)
         code = "context_length_exceeded" if isinstance(error, PromptTooLongError) else None
-        return Failure(400, message, _INVALID, found[1] if found else None, code)
+        return Failure(400, message, _INVALID, param, code)
     for kind, (status, name, code) in _KINDS.items():
         if isinstance(error, kind):
             message = f"{error}; request {request_id}" if status == 500 else str(error)

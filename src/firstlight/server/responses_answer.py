@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firstlight.core.output import Completion, FinishReason
-from firstlight.server.answer_forms import AnswerForms
+from firstlight.engine.tools.forms import ChatForm
 from firstlight.server.answers import new_id
 from firstlight.server.failures import Failure
 from firstlight.server.response_items import Event, ResponseItems
@@ -25,14 +25,14 @@ class ResponsesAnswer:
     """One answer.
 
     Attributes:
-        forms: tell content from thoughts and calls.
+        form: tells content from thoughts and calls.
         model: the name that stands in it.
         timed: whether it has ``timings``.
     """
 
     request: ResponsesRequest
     answered: AnsweredInput
-    forms: AnswerForms
+    form: ChatForm
     tokens: TokenText
     model: str
     timed: bool
@@ -42,8 +42,8 @@ class ResponsesAnswer:
     def whole(self) -> dict[str, Any]:
         """All at once, when it is complete."""
         (completion,) = self.answered.whole
-        items = ResponseItems(self.forms.tools)
-        reader = self.forms.reader(self.answered.chat.request)
+        items = ResponseItems(self.form.tools)
+        reader = self.form.reader()
         for piece in [*reader.push(completion.text), *reader.finish()]:
             for _ in items.take(piece):
                 pass
@@ -60,8 +60,8 @@ class ResponsesAnswer:
                 number += 1
 
     async def _events(self) -> AsyncGenerator[Event, None]:
-        items = ResponseItems(self.forms.tools)
-        reader = self.forms.reader(self.answered.chat.request)
+        items = ResponseItems(self.form.tools)
+        reader = self.form.reader()
         begun = False
         async with aclosing(self.answered.deltas()) as deltas:
             async for delta in deltas:
@@ -97,7 +97,7 @@ class ResponsesAnswer:
             complete = completion.finish_reason is FinishReason.STOP
             status = "completed" if complete else "incomplete"
             details = None if complete else {"reason": "max_output_tokens"}
-            usage = _usage(completion, self.forms.thought(completion, self.tokens))
+            usage = _usage(completion, self.form.thought(completion, self.tokens.join))
         answer = {
             "id": self.id,
             "object": "response",

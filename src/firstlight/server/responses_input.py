@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from firstlight.engine.aio import Delta
 from firstlight.errors import RequestError
 from firstlight.server.answers import Answered
-from firstlight.server.failures import ApiError, invalid
+from firstlight.server.failures import invalid
 from firstlight.server.schemas.chat import ChatRequest
 from firstlight.server.schemas.responses import (
     Content,
@@ -83,6 +83,11 @@ class ChatOfInput:
             "response_format", "text.format"
         )
 
+    def error(self, error: RequestError) -> RequestError:
+        """An error about the chat as one of the same kind about the input."""
+        where = "input" if error.where == "messages" else error.where
+        return type(error)(self.renamed(str(error)), where=where)
+
     def _place(self, loc: tuple[int | str, ...]) -> str | None:
         """The item that a validation error of the chat is about."""
         if len(loc) > 1 and loc[0] == "messages" and isinstance(loc[1], int):
@@ -123,16 +128,7 @@ class AnsweredInput(Answered):
                 async for delta in deltas:
                     yield delta
         except RequestError as error:
-            message = self.chat.renamed(str(error))
-            if message == str(error):
-                raise
-            raise RequestError(message) from error
-
-
-def renamed_failure(error: ApiError, chat: ChatOfInput) -> ApiError:
-    """An error about the chat as one about the input."""
-    param = error.failure.param
-    return invalid(chat.renamed(error.failure.message), chat.renamed(param) if param else None)
+            raise self.chat.error(error) from error
 
 
 def _content(content: Content) -> Any:

@@ -34,6 +34,9 @@ LLAMA: Final = (
     .replace("</tool_call>", "")
 )
 MISTRAL: Final = HERMES.replace("<tool_call>", "[TOOL_CALLS][").replace("</tool_call>", "]")
+CODER: Final = HERMES.replace(
+    '{"name": ..., "arguments": ...}', "<function=...><parameter=...>...</parameter></function>"
+)
 THINKING: Final = HERMES.replace(
     "<|im_start|>assistant\n{% endif %}",
     "<|im_start|>assistant\n<think>\n{% endif %}{# ends with </think> #}",

@@ -8,6 +8,7 @@ from firstlight.engine.tools.formats import FORMATS, detect
 
 TEMPLATES = {
     "hermes": r"{{ tools }}<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>",
+    "qwen3_coder": "{{ tools }}<tool_call><function=name><parameter=a>arguments",
     "llama3_json": '{% if tools %}Answer with {"name": ..., "parameters": ...}{% endif %}',
     "mistral": "{{ tools }}[TOOL_CALLS] [...]",
     "mistral_args": "{{ tools }}[TOOL_CALLS]name[ARGS]{...}",
@@ -25,7 +26,8 @@ def test_the_format_is_that_of_the_template(name: str) -> None:
         None,
         "{{ messages }}",
         "{{ messages }}<tool_call>arguments",
-        "{{ tools }}<tool_call><function=name><parameter=a>arguments",
+        "{{ tools }}<function=name>{...}</function> parameters",
+        "{{ tools }}<tool_call>name<arg_key>a</arg_key> arguments",
         "{{ tools }} in a way of its own",
     ],
 )

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from firstlight.engine.aio.limits import ServingLimits
 from firstlight.engine.aio.step_loop import Event, LoopState, StepLoop
 from firstlight.engine.aio.stream import Stream
 from firstlight.engine.build import Parts
+from firstlight.engine.chat_options import PLAIN, ChatOptions
 from firstlight.engine.sequence import Sequence
 from firstlight.errors import DrainingError, EngineFaultError, RequestFailedError
 from firstlight.memory.integrity import check as check_memory
@@ -100,19 +101,24 @@ class AsyncEngine:
         *,
         n: int = 1,
         mm_processor_kwargs: Mapping[str, object] | None = None,
-        tools: Seq[Mapping[str, Any]] = (),
+        options: ChatOptions = PLAIN,
         request_id: str = "",
     ) -> Stream:
         """A conversation's answer; see :meth:`firstlight.LLM.chat` for the messages."""
         read = partial(
-            self.parts.admission.read_chat, messages, kwargs=mm_processor_kwargs, tools=tools
+            self.parts.admission.read_chat, messages, kwargs=mm_processor_kwargs, options=options
         )
         return self.submit(partial(self._admit, read), params, n=n, request_id=request_id)
 
     def text(
-        self, prompt: str, params: SamplingParams, *, n: int = 1, request_id: str = ""
+        self,
+        prompt: str | Seq[int],
+        params: SamplingParams,
+        *,
+        n: int = 1,
+        request_id: str = "",
     ) -> Stream:
-        """What follows a raw prompt."""
+        """What follows a raw prompt, given as text or as token ids."""
         read = partial(self.parts.admission.read_text, prompt, ())
         return self.submit(partial(self._admit, read), params, n=n, request_id=request_id)
 
@@ -142,11 +148,14 @@ class AsyncEngine:
             raise EngineFaultError(self.loop.last_fault or "")
 
     def _admit(
-        self, read: Callable[[SamplingParams], Draft], params: list[SamplingParams]
+        self,
+        read: Callable[[SamplingParams], Draft],
+        params: list[SamplingParams],
+        gone: Future[None],
     ) -> list[Sequence]:
         admission = self.parts.admission
         draft = read(params[0])
-        (prepared,) = admission.prepare([draft])
+        (prepared,) = admission.prepare([draft], until=gone)
         return [admission.admit(replace(draft, params=own), prepared) for own in params]
 
     # -- for streams ---------------------------------------------------------------------------

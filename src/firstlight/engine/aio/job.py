@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from firstlight.core.output import Completion, TokenLogprob
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.sequence import Sequence
 
-Admit = Callable[[list[SamplingParams]], list[Sequence]]
-"""Makes a sequence for each of the parameters, all of one prompt; blocks, raises RequestError."""
+Admit = Callable[[list[SamplingParams], Future[None]], list[Sequence]]
+"""Makes a sequence for each of the parameters, all of one prompt; blocks, raises RequestError.
+
+Gives up with CancelledError when the future is done: then nobody waits any more."""
 
 
 @dataclass(frozen=True, slots=True)

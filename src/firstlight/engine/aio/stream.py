@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -29,7 +30,7 @@ class Stream:
                 ...
 
     Leaving the block, for whatever reason, takes the request out of the engine before its next
-    step.
+    step, and ends the preparation of its pictures.
 
     Attributes:
         waits: when the request got where.
@@ -44,6 +45,7 @@ class Stream:
         self._params = params
         self._job = Job(request_id, asyncio.Queue(), Waits(engine.clock()), len(params))
         self._until = self.waits.received + engine.limits.deadline_s
+        self._gone: Future[None] = Future()  # done when nobody waits for the answer any more
         self._held = ExitStack()
         self._left = len(params)
         self._begun = self._added = False
@@ -74,6 +76,8 @@ class Stream:
 
     async def __aexit__(self, *exc: object) -> None:
         self.waits.done = self._engine.clock()
+        if not self._gone.done():
+            self._gone.set_result(None)
         if self._added and self._left:
             self._engine.loop.abort(self._job)
         self._held.close()
@@ -136,7 +140,7 @@ class Stream:
                 raise event
 
     def _make(self) -> list[Sequence]:
-        return self._admit(self._params)
+        return self._admit(self._params, self._gone)
 
     async def _within(self, work: Awaitable[T]) -> T:
         # Not wait_for, which before Python 3.12 may swallow a cancellation.

@@ -12,9 +12,12 @@ from typing import Any, Final
 
 from firstlight.core.json_schema import guarded, schema_text
 from firstlight.core.structured_outputs import StructuredOutputs
-from firstlight.engine.tools.parsers import CallReader, HermesReader, LlamaReader, MistralReader
+from firstlight.engine.tools import coder
+from firstlight.engine.tools.parsers import HermesReader, LlamaReader, MistralReader
+from firstlight.engine.tools.pieces import Parser
 
 AUTO: Final = "auto"
+Schema = Mapping[str, Any]
 _ALPHABET: Final = string.ascii_letters + string.digits
 
 
@@ -23,8 +26,8 @@ class ToolFormat:
     """How one family writes calls.
 
     Attributes:
-        reader: makes a reader of one answer; given whether it may hold several calls.
-        arguments: the member of a call's object that holds them.
+        reader: makes a reader of one answer; given whether it may hold several calls, and the
+            parameters of each function by its name.
         frame: Lark's right side for an answer of one ``call`` or, given true, of several; given
             what writes a marker.
         opening: the marker before a call, behind which nothing but a call may stand; empty: a call
@@ -32,19 +35,19 @@ class ToolFormat:
         closing: what follows that marker, in Lark; given what writes a marker.
         markers: texts around calls, of which special tokens are left in the text.
         signs: texts by which a chat template shows that it is of this family.
-        named: a call is its function's name and its arguments, no object that holds both.
+        call: the grammar of one function's call: given the rule's name, the function's, its
+            parameters as a schema's text, what writes a marker, and the parameters' place.
         id_length: characters of a call's id that the family's templates insist on; 0: as OpenAI's.
     """
 
     name: str
-    reader: Callable[[bool], CallReader]
-    arguments: str
+    reader: Callable[[bool, Mapping[str, Schema]], Parser]
     frame: Callable[[Callable[[str], str], bool], str]
     opening: str
     closing: Callable[[Callable[[str], str]], str]
     markers: tuple[str, ...]
     signs: tuple[str, ...]
-    named: bool = False
+    call: Callable[[str, str, str, Callable[[str], str], str], str]
     id_length: int = 0
 
     def new_id(self) -> str:
@@ -73,25 +76,56 @@ def _mistral_named(mark: Callable[[str], str], several: bool) -> str:
     return f"({one})+" if several else one
 
 
+def _object_call(member: str) -> Callable[[str, str, str, Callable[[str], str], str], str]:
+    """Calls that are an object of a name and, as ``member``, the arguments."""
+
+    def call(rule: str, name: str, parameters: str, mark: Callable[[str], str], where: str) -> str:
+        head = json.dumps(f'{{"name": {json.dumps(name)}, "{member}": ')
+        return f'{rule}: {head} {rule}_arguments "}}"\n{_arguments(rule, parameters)}'
+
+    return call
+
+
+def _named_call(
+    rule: str, name: str, parameters: str, mark: Callable[[str], str], where: str
+) -> str:
+    """A call that is its function's name and its arguments, no object that holds both."""
+    head = f"{json.dumps(name)} {mark('[ARGS]')} {rule}_arguments"
+    return f"{rule}: {head}\n{_arguments(rule, parameters)}"
+
+
+def _arguments(rule: str, parameters: str) -> str:
+    return f"{rule}_arguments: %json {guarded(parameters)}"
+
+
 FORMATS: Final[Mapping[str, ToolFormat]] = {
     f.name: f
     for f in (
         ToolFormat(
+            name="qwen3_coder",
+            reader=coder.CoderReader,
+            call=coder.call_rule,
+            frame=_hermes,
+            opening="<tool_call>",
+            closing=lambda mark: f'"\\n" call "\\n" {mark("</tool_call>")}',
+            markers=("<tool_call>", "</tool_call>"),
+            signs=("<tool_call>", "<function=", "<parameter="),
+        ),
+        ToolFormat(
             name="mistral_args",
-            reader=MistralReader,
-            arguments="arguments",
+            reader=lambda several, _: MistralReader(several),
+            call=_named_call,
             frame=_mistral_named,
             opening="[TOOL_CALLS]",
             closing=lambda mark: "call",
             markers=("[TOOL_CALLS]", "[ARGS]"),
             signs=("[TOOL_CALLS]", "[ARGS]"),
-            named=True,
             id_length=9,
         ),
         ToolFormat(
             name="mistral",
-            reader=MistralReader,
-            arguments="arguments",
+            reader=lambda several, _: MistralReader(several),
+            call=_object_call("arguments"),
             frame=_mistral,
             opening="[TOOL_CALLS]",
             closing=lambda mark: '"[" call "]"',
@@ -101,8 +135,8 @@ FORMATS: Final[Mapping[str, ToolFormat]] = {
         ),
         ToolFormat(
             name="hermes",
-            reader=HermesReader,
-            arguments="arguments",
+            reader=lambda several, _: HermesReader(several),
+            call=_object_call("arguments"),
             frame=_hermes,
             opening="<tool_call>",
             closing=lambda mark: f'"\\n" call "\\n" {mark("</tool_call>")}',
@@ -111,8 +145,8 @@ FORMATS: Final[Mapping[str, ToolFormat]] = {
         ),
         ToolFormat(
             name="llama3_json",
-            reader=LlamaReader,
-            arguments="parameters",
+            reader=lambda several, _: LlamaReader(several),
+            call=_object_call("parameters"),
             frame=_llama,
             opening="",
             closing=lambda mark: "call",
@@ -135,9 +169,12 @@ def detect(template: str | None, asked: str = AUTO) -> ToolFormat | None:
     if asked != AUTO:
         return FORMATS.get(asked)
     source = template or ""
-    if "tools" not in source or any(sign in source for sign in _OTHERS):
+    if "tools" not in source:
         return None
-    return next((f for f in FORMATS.values() if all(s in source for s in f.signs)), None)
+    found = next((f for f in FORMATS.values() if all(s in source for s in f.signs)), None)
+    if found is None or any(s in source for s in _OTHERS if s not in found.signs):
+        return None
+    return found
 
 
 def call_form(
@@ -170,7 +207,7 @@ def call_form(
         asked = (function.get("parameters") or {}) if required or function.get("strict") else {}
         parameters = schema_text({"type": "object", **asked}, place)
         schemas.append((place, parameters))
-        rules.append(_call_rule(f"call_{i}", chosen, str(function["name"]), parameters, mark))
+        rules.append(chosen.call(f"call_{i}", str(function["name"]), parameters, mark, place))
     names = " | ".join(f"call_{i}" for i in range(len(tools)))
     start = f"start: {chosen.frame(mark, several)}"
     if not required:
@@ -198,14 +235,3 @@ def _free(
         f"{start}\nbefore[suffix={json.dumps(chosen.opening)}]: /(?s:.*)/\n"
         f"TEXT: /(?s:.*)/ & ~/(?s:.*){opening}(?s:.*)/"
     )
-
-
-def _call_rule(
-    rule: str, chosen: ToolFormat, name: str, parameters: str, mark: Callable[[str], str]
-) -> str:
-    """Rules of one function: its name, and its arguments under its own schema."""
-    arguments = f"{rule}_arguments: %json {guarded(parameters)}"
-    if chosen.named:
-        return f"{rule}: {json.dumps(name)} {mark('[ARGS]')} {rule}_arguments\n{arguments}"
-    head = json.dumps(f'{{"name": {json.dumps(name)}, "{chosen.arguments}": ')
-    return f'{rule}: {head} {rule}_arguments "}}"\n{arguments}'

@@ -23,19 +23,18 @@ def generate_routes(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions", summary="Answer a conversation")
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         model = service.name_for(body.model)
-        service.check_token_ids(body.stop_token_ids, "stop_token_ids")
-        service.forms.check(body)
+        form = service.forms.chat(body)
         stream = service.engine.chat(
             as_dicts(body.messages),
-            service.forms.params(body),
+            form.params(body.params()),
             n=body.choices,
             mm_processor_kwargs=body.mm_processor_kwargs,
-            tools=service.forms.told(body),
+            options=form.options,
             request_id=request.state.request_id,
         )
         answered = Answered(service, stream, body.choices, request.state.facts)
         timed = wants_timings(body.timings, request.headers)
-        answer = ChatAnswer(body, answered, service.tokens, service.forms, model, timed)
+        answer = ChatAnswer(body, answered, service.tokens, form, model, timed)
         if body.stream:
             return EventStream(answer.chunks(), answered.server_timing)
         return await answer_whole(request, [answered], answer.whole)
@@ -43,7 +42,6 @@ def generate_routes(service: Service) -> APIRouter:
     @router.post("/v1/completions", summary="Go on with a text")
     async def completions(body: CompletionRequest, request: Request) -> Response:
         model = service.name_for(body.model)
-        service.check_token_ids(body.stop_token_ids, "stop_token_ids")
         params = body.params()
         all_answered = [
             Answered(

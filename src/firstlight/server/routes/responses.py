@@ -6,10 +6,9 @@ from fastapi import APIRouter, Request, Response
 
 from firstlight.errors import RequestError
 from firstlight.server.answers import answer_whole
-from firstlight.server.failures import ApiError
 from firstlight.server.parsing import JsonRoute
 from firstlight.server.responses_answer import ResponseEvents, ResponsesAnswer
-from firstlight.server.responses_input import AnsweredInput, ChatOfInput, renamed_failure
+from firstlight.server.responses_input import AnsweredInput, ChatOfInput
 from firstlight.server.schemas.messages import as_dicts
 from firstlight.server.schemas.responses import ResponsesRequest
 from firstlight.server.service import Service
@@ -25,22 +24,20 @@ def responses_routes(service: Service) -> APIRouter:
         model = service.name_for(body.model)
         chat = ChatOfInput(body)
         try:
-            service.forms.check(chat.request)
-            params = service.forms.params(chat.request)
-        except ApiError as error:
-            raise renamed_failure(error, chat) from error
+            form = service.forms.chat(chat.request)
+            params = form.params(chat.request.params())
         except RequestError as error:
-            raise RequestError(chat.renamed(str(error))) from error
+            raise chat.error(error) from error
         stream = service.engine.chat(
             as_dicts(chat.request.messages),
             params,
-            tools=service.forms.told(chat.request),
+            options=form.options,
             request_id=request.state.request_id,
         )
         answered = AnsweredInput(service, stream, 1, request.state.facts)
         answered.chat = chat
         timed = wants_timings(body.timings, request.headers)
-        answer = ResponsesAnswer(body, answered, service.forms, service.tokens, model, timed)
+        answer = ResponsesAnswer(body, answered, form, service.tokens, model, timed)
         if body.stream:
             return ResponseEvents(answer.chunks(), answered.server_timing)
         return await answer_whole(request, [answered], answer.whole)

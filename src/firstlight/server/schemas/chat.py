@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.engine.tools.rules import MAX_TOOLS, CallRules
 from firstlight.server.schemas.fields import Positive, ignored, only
-from firstlight.server.schemas.forms import form_of
 from firstlight.server.schemas.generation import Limited
 from firstlight.server.schemas.messages import Messages
-from firstlight.server.schemas.tools import MAX_TOOLS, NamedTool, Tool, check_choice
+from firstlight.server.schemas.tools import NamedTool, Tool, check_choice
 
 
 class ChatRequest(Limited):
@@ -46,18 +46,31 @@ class ChatRequest(Limited):
     parallel_tool_calls: bool | None = Field(
         None, description="Whether an answer may hold several calls. Default true."
     )
+    reasoning_effort: Annotated[str, Field(max_length=64)] | None = Field(
+        None,
+        description="A variable of that name for the chat template; refused where it reads none.",
+    )
     functions: Annotated[list[Any] | None, only(None, [])] = None
     function_call: Annotated[Any, only(None, "none", "auto")] = None
     modalities: Annotated[list[str] | None, only(None, ["text"])] = None
     audio: Annotated[Any, only(None)] = None
-    reasoning_effort: Annotated[str | None, only(None)] = None
     verbosity: Annotated[str | None, only(None)] = None
     web_search_options: Annotated[Any, only(None)] = None
     moderation: Annotated[Any, only(None)] = None
     chat_template: Annotated[str | None, only(None)] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, only(None, {})] = None
-    add_generation_prompt: Annotated[bool | None, only(None, True)] = None
-    continue_final_message: Annotated[bool | None, only(None, False)] = None
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None,
+        description="Variables of the model's chat template, e.g. `enable_thinking`; one that the "
+        "template does not read is refused.",
+    )
+    add_generation_prompt: bool | None = Field(
+        None, description="Whether the prompt ends where a new answer begins. Default true."
+    )
+    continue_final_message: bool | None = Field(
+        None,
+        description="Go on with the last message, which is the assistant's; without "
+        "`add_generation_prompt`.",
+    )
     add_special_tokens: Annotated[bool | None, only(None, False)] = None
     documents: Annotated[Any, only(None)] = None
     mm_processor_kwargs: dict[str, Any] | None = Field(
@@ -78,28 +91,24 @@ class ChatRequest(Limited):
                 "top_logprobs", "top_logprobs is accepted only with logprobs = true"
             )
         check_choice(self.tools or [], self.tool_choice)
-        if self.must_call and form_of(self.response_format, self.structured_outputs):
-            raise PydanticCustomError(
-                "tool_choice", "an answer that must call a tool cannot have another form"
-            )
         return self
 
-    @property
-    def may_call(self) -> bool:
-        """Whether the answer may hold calls."""
-        return bool(self.tools) and self.tool_choice != "none"
+    def call_rules(self) -> CallRules:
+        """What is said of calls."""
+        named = isinstance(self.tool_choice, NamedTool)
+        return CallRules(
+            tools=[tool.model_dump(exclude_none=True) for tool in self.tools or ()],
+            choice="auto" if named else str(self.tool_choice or "auto"),
+            name=self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else "",
+            several=self.parallel_tool_calls is not False,
+        )
 
-    @property
-    def must_call(self) -> bool:
-        """Whether the answer must be a call."""
-        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
-
-    def callable_tools(self) -> list[Tool]:
-        """The tools that the answer may call."""
-        if isinstance(self.tool_choice, NamedTool):
-            name = self.tool_choice.function.name
-            return [tool for tool in self.tools or [] if tool.function.name == name]
-        return list(self.tools or []) if self.may_call else []
+    def template_kwargs(self) -> dict[str, Any]:
+        """Variables of the chat template."""
+        given = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            given.setdefault("reasoning_effort", self.reasoning_effort)
+        return given
 
     def params(self) -> SamplingParams:
         """The engine's parameters; without a limit an answer may fill the context.

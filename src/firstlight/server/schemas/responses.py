@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from firstlight.engine.tools.rules import MAX_TOOLS
 from firstlight.server.schemas.fields import Positive, Seed, Strict, ignored, only
-from firstlight.server.schemas.tools import MAX_TOOLS, Name
+from firstlight.server.schemas.tools import Name
 
 
 class InputText(Strict):

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError, from_json
 
+from firstlight.engine.tools.rules import NAME
 from firstlight.server.schemas.fields import Strict, ignored
 
-MAX_TOOLS = 128
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Function(Strict):
