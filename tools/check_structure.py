@@ -29,6 +29,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "contract": frozenset({"errors"}),
     "core": _BASE,
     "demo": _BASE,
+    # A load for any server: nothing of an engine.
+    "bench": _BASE | {"settings", "demo"},
     "media": _BASE | {"core"},
     "memory": _BASE | {"core"},
     "attention": _BASE | {"core", "memory"},
@@ -39,7 +41,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "engine": _BASE
     | {"core", "demo", "media", "memory", "attention", "models", "graphs", "sampling"},
     "server": _BASE | {"settings", "core", "demo", "media", "engine"},
-    "cli": _BASE | {"core", "demo", "media", "models", "graphs", "engine", "server"},
+    "cli": _BASE | {"bench", "core", "demo", "media", "models", "graphs", "engine", "server"},
     "testing": _BASE | {"core", "models", "graphs", "engine"},
     "__main__": frozenset({"cli"}),
 }
@@ -47,10 +49,13 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
 
 LIBRARY_HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "transformers": ("models/", "media/", "engine/prompt.py"),
+    # It is an extra: only who asks for spans imports it.
+    "opentelemetry": ("server/otel.py",),
 }
 """The only places where a library may be imported."""
 
 NO_TORCH: Final = (
+    "bench",
     "errors",
     "settings",
     "media_settings",
