@@ -22,6 +22,7 @@ from firstlight.server.keys import KeyRing
 from firstlight.server.serve import Server, open_parts, open_service
 from firstlight.server.service import Service
 from firstlight.server.settings import ServerSettings
+from firstlight.server.tracing import Tracing
 
 KEYS = ("key-of-one", "key-of-another")
 
@@ -68,14 +69,19 @@ class Running:
 
 @contextmanager
 def running(
-    parts: Parts, keys: tuple[str, ...] = (), send_buffer: int | None = None, **settings: Any
+    parts: Parts,
+    keys: tuple[str, ...] = (),
+    send_buffer: int | None = None,
+    tracing: Tracing | None = None,
+    **settings: Any,
 ) -> Iterator[Running]:
     """Serve ``parts`` until the block ends; afterwards nobody runs them, and they can be reused.
 
     Args:
         send_buffer: bytes of an answer that the system takes before the client reads any.
+        tracing: what makes spans.
     """
-    service = open_service(parts, ServerSettings(port=0, **settings))
+    service = open_service(parts, ServerSettings(port=0, **settings), tracing)
     config = uvicorn.Config(
         build_app(service, KeyRing(keys)),
         log_config=None,

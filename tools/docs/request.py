@@ -33,10 +33,18 @@ def responses() -> str:
 
 
 def metrics() -> str:
-    """The metrics that the server counts itself."""
-    from firstlight.server.metrics import described
+    """Every metric of the server, by the part that it is about."""
+    from firstlight.server.metric_specs import GROUPS
 
-    return table(("metric", "kind", "meaning"), described())
+    sections = []
+    for group, specs in GROUPS.items():
+        rows = [
+            (f"`{s.exported}`", s.kind.value, ", ".join(f"`{n}`" for n in s.labels), s.text)
+            for s in specs
+        ]
+        made = table(("metric", "kind", "labels", "meaning"), rows)
+        sections.append(f"### {group}\n\n{made}")
+    return "\n\n".join(sections)
 
 
 def _fields(model: type[BaseModel]) -> str:

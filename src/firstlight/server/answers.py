@@ -17,6 +17,7 @@ from firstlight.server.disconnect import ClientLeft, while_connected
 from firstlight.server.failures import failure_of
 from firstlight.server.service import Service
 from firstlight.server.timings import server_timing
+from firstlight.server.tracing import AnswerFacts
 
 
 class Answered:
@@ -95,6 +96,20 @@ class Answered:
                 facts["finish"] = ",".join(c.finish_reason.value for c in self.whole)
             elif "error" not in facts:
                 metrics.failed("client_left")
+            if self._service.tracing is not None:
+                self._service.tracing.stages(self._answer_facts())
+
+    def _answer_facts(self) -> AnswerFacts:
+        """What its spans are made of."""
+        return AnswerFacts(
+            model=self._service.model.names[0],
+            now=self._service.engine.clock(),
+            waits=self.stream.waits,
+            prompt_tokens=self.stream.prompt_tokens,
+            image_tokens=self.stream.image_tokens,
+            completion_tokens=sum(self.tokens),
+            completions=self.whole if self.complete else (),
+        )
 
 
 async def answer_whole(

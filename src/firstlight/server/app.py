@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.telemetry import TelemetryConfig
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -26,6 +28,15 @@ from firstlight.server.routes.playground import playground_assets, playground_ro
 from firstlight.server.routes.responses import responses_routes
 from firstlight.server.service import Service
 
+# FastAPI's own records what it refuses and what fails with its message, which may repeat a request.
+_NO_TELEMETRY: Final[TelemetryConfig] = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
+
 
 def build_app(service: Service, keys: KeyRing) -> ASGIApp:
     """The whole server as an ASGI application; its lifespan starts and ends the engine's thread."""
@@ -37,6 +48,8 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
             yield
         finally:
             await service.engine.close()
+            if service.tracing is not None:
+                await asyncio.to_thread(service.tracing.close)
 
     # Its pages of documentation would load scripts from elsewhere.
     api = FastAPI(
@@ -46,6 +59,7 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
     )
     api.include_router(generate_routes(service))
     api.include_router(responses_routes(service))
@@ -66,14 +80,14 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
             allow_headers=["authorization", "content-type", "x-request-id", "x-firstlight-timings"],
             expose_headers=["x-request-id", "server-timing", "retry-after"],
         )
-    return RequestLog(app, service.metrics.answered)
+    app = RequestLog(app, service.metrics.answered)
+    return app if service.tracing is None else service.tracing.around(app)
 
 
 def _handle_errors(api: FastAPI) -> None:
     @api.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        failure = failure_of_validation(error, lambda: _fields_of(request))
-        return _answer(request, failure)
+        return _answer(request, failure_of_validation(error, _model_of(request)))
 
     @api.exception_handler(FirstlightError)
     async def refused(request: Request, error: FirstlightError) -> Response:
@@ -94,10 +108,8 @@ def _answer(request: Request, failure: Failure) -> Response:
     return failure.response()
 
 
-def _fields_of(request: Request) -> set[str]:
-    """Names of the fields that the body of this route may have."""
+def _model_of(request: Request) -> type[BaseModel] | None:
+    """What the body of this route must be."""
     field: Any = getattr(request.scope.get("route"), "body_field", None)
     model = getattr(getattr(field, "field_info", None), "annotation", None)
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return set(model.model_fields)
-    return set()
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None

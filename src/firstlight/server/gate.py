@@ -83,6 +83,7 @@ class RequestLog:
                 _LOG,
                 "request",
                 request=request_id,
+                trace=scope["state"].get("trace_id"),
                 method=scope["method"],
                 route=route,
                 status=status or 499,

@@ -30,6 +30,7 @@ from firstlight.server.settings import ServerSettings
 from firstlight.server.start_lines import start_lines
 from firstlight.server.supervisor import ENGINE_FAILED, die_with_parent
 from firstlight.server.token_text import TokenText
+from firstlight.server.tracing import Tracing, open_tracing
 
 _LOG = logging.getLogger("firstlight.server")
 
@@ -43,7 +44,7 @@ def open_parts(config: EngineConfig, progress: Progress | None = None) -> Parts:
     return build(config, load(config), clock=time.perf_counter, progress=progress, any_path=False)
 
 
-def open_service(parts: Parts, settings: ServerSettings) -> Service:
+def open_service(parts: Parts, settings: ServerSettings, tracing: Tracing | None = None) -> Service:
     """Everything but the application around it."""
     facts = ModelFacts.of(parts, settings.served_model_name)
     metrics = Metrics(facts.names[0])
@@ -65,7 +66,7 @@ def open_service(parts: Parts, settings: ServerSettings) -> Service:
     tokens = TokenText(parts.model.tokenizer)
     forms = AnswerForms.of(parts, settings)
     parts.admission.warm_forms()
-    return Service(engine, facts, metrics, engine_metrics, settings, tokens, forms)
+    return Service(engine, facts, metrics, engine_metrics, settings, tokens, forms, tracing)
 
 
 def key_ring(settings: ServerSettings, environ: Mapping[str, str] | None = None) -> KeyRing:
@@ -173,16 +174,17 @@ def serve(
         What serves until SIGTERM or Ctrl-C.
 
     Raises:
-        ConfigError, ModelLoadError, ContractError: as the engine's start; also bad keys, and an
-            address that cannot be listened on, before anything is loaded.
+        ConfigError, ModelLoadError, ContractError: as the engine's start; also, before that, bad
+            keys, an address that cannot be listened on, and spans without OpenTelemetry.
     """
     keys = key_ring(settings)
+    tracing = open_tracing(settings)
     supervised = sock is not None
     listening = bind(settings.host, settings.port) if sock is None else sock
     if supervised:
         die_with_parent()
     configure(settings.log_format)
-    service = open_service(open_parts(config, progress), settings)
+    service = open_service(open_parts(config, progress), settings, tracing)
 
     def run() -> None:
         for line in start_lines(service, keys):

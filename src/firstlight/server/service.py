@@ -15,6 +15,7 @@ from firstlight.server.failures import ApiError, Failure, invalid
 from firstlight.server.metrics import Metrics
 from firstlight.server.settings import ServerSettings
 from firstlight.server.token_text import TokenText
+from firstlight.server.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Service:
     settings: ServerSettings
     tokens: TokenText
     forms: AnswerForms
+    tracing: Tracing | None = None
 
     @property
     def parts(self) -> Parts:

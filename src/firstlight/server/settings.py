@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from firstlight.errors import ConfigError
 from firstlight.settings import (
     about,
     check_fields,
     is_above_zero,
+    is_bool,
     is_int,
     is_one_of,
     is_text,
@@ -24,6 +26,19 @@ from firstlight.settings import (
 )
 
 _SECONDS = "a number of seconds above 0"
+
+
+def is_bare_url(value: object) -> bool:
+    """Whether a value is an http address that holds no secret: it is printed at the start."""
+    if not isinstance(value, str):
+        return False
+    try:
+        url = urlsplit(value)
+        _ = url.port
+    except ValueError:
+        return False
+    bare = "@" not in url.netloc and not url.query and not url.fragment
+    return url.scheme in ("http", "https") and bool(url.hostname) and bare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +149,20 @@ class ServerSettings:
     )
     log_format: str = setting(
         "text", "'text' or 'json'", "Form of the log's lines.", is_one_of("text", "json")
+    )
+    otel: bool = setting(
+        False,
+        "a bool",
+        "Send spans of requests by OpenTelemetry, as its variables `OTEL_*` of the environment "
+        "say. Needs `firstlight[otel]`.",
+        is_bool,
+    )
+    otlp_traces_endpoint: str | None = setting(
+        None,
+        "None, or an http or https address without user, password, query and fragment",
+        "The same to this collector, e.g. `http://127.0.0.1:4318/v1/traces`, by OTLP over HTTP. "
+        "Keys for it belong into `OTEL_EXPORTER_OTLP_HEADERS`.",
+        or_none(is_bare_url),
     )
 
     def __post_init__(self) -> None:
