@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 
 import httpx2
@@ -12,6 +16,7 @@ import pytest
 pytest.importorskip("opentelemetry.sdk.trace", reason="spans: OpenTelemetry is not installed")
 
 from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -243,6 +248,51 @@ def test_without_a_sample_a_request_is_answered_all_the_same(parts: Parts) -> No
     tracing = OpenTelemetryTracing(TracerProvider(ALWAYS_OFF, shutdown_on_exit=False))
     with running(parts, tracing=tracing) as server:
         assert ask(server).status_code == 200
+
+
+@contextmanager
+def collector() -> Iterator[tuple[str, list[bytes]]]:
+    """A server that takes whatever is sent; its address, and the bodies so far."""
+    taken: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            zipped = self.headers.get("content-encoding") == "gzip"
+            taken.append(gzip.decompress(body) if zipped else body)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1/traces", taken
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_collector_gets_the_spans_at_the_latest_when_the_server_ends(parts: Parts) -> None:
+    with collector() as (url, taken):
+        with running(parts, tracing=exporting(url)) as server:
+            assert ask(server).status_code == 200
+        sent = ExportTraceServiceRequest.FromString(b"".join(taken))
+    names = {s.name for r in sent.resource_spans for g in r.scope_spans for s in g.spans}
+    assert {f"POST {CHAT}", "queue", "prepare", "prefill", "decode"} <= names
+
+
+def test_a_collector_that_is_not_there_holds_up_nothing_for_longer_than_the_environment_says(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    began = time.monotonic()
+    with running(parts, tracing=exporting("http://127.0.0.1:9/v1/traces")) as server:
+        assert ask(server).status_code == 200
+    assert time.monotonic() - began < 4
 
 
 def test_the_environment_names_the_service_and_the_settings_the_collector(

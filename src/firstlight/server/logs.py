@@ -57,13 +57,14 @@ class TextLines(logging.Formatter):
 
 
 def configure(form: str, stream: IO[str] | None = None) -> None:
-    """Send firstlight's and uvicorn's logs to ``stream`` (standard error) as ``text`` or ``json``.
+    """Send logs to ``stream`` (standard error), as ``text`` or ``json``.
 
+    They are firstlight's, uvicorn's and OpenTelemetry's, which tells what it could not send.
     uvicorn's own lines about requests are off: they repeat queries.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
-    for name in (NAME, "uvicorn"):
+    for name in (NAME, "uvicorn", "opentelemetry"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False
