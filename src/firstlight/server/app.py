@@ -21,6 +21,7 @@ from firstlight.errors import FirstlightError
 from firstlight.server.failures import ApiError, Failure, failure_of
 from firstlight.server.gate import OPEN_PATHS, BodyLimit, KeyCheck, RequestLog
 from firstlight.server.keys import KeyRing
+from firstlight.server.openapi import document
 from firstlight.server.parsing import failure_of_validation
 from firstlight.server.routes.facts import facts_routes
 from firstlight.server.routes.generate import generate_routes
@@ -66,6 +67,7 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
     api.include_router(facts_routes(service))
     page = playground_assets()
     api.include_router(playground_routes(page))
+    document(api, keyed=bool(keys))
     _handle_errors(api)
     settings = service.settings
     app: ASGIApp = BodyLimit(
