@@ -24,12 +24,14 @@ class CompletionAnswer:
 
     Attributes:
         answered: one per prompt.
+        echoes: what the answers to each prompt begin with.
         model: the name that stands in it.
         timed: whether it has ``timings``, the first prompt's.
     """
 
     request: CompletionRequest
     answered: list[Answered]
+    echoes: list[str]
     tokens: TokenText
     model: str
     timed: bool
@@ -38,11 +40,16 @@ class CompletionAnswer:
 
     def whole(self) -> dict[str, Any]:
         """All at once; once all choices are complete."""
-        choices = [c for answered in self.answered for c in answered.whole]
+        choices = [
+            (echo, c)
+            for echo, answered in zip(self.echoes, self.answered, strict=True)
+            for c in answered.whole
+        ]
         answer = self._frame()
         answer["choices"] = [
-            self._choice(i, c.text, c.logprobs or (), 0) | {"finish_reason": c.finish_reason.value}
-            for i, c in enumerate(choices)
+            self._choice(i, echo + c.text, c.logprobs or (), 0)
+            | {"finish_reason": c.finish_reason.value}
+            for i, (echo, c) in enumerate(choices)
         ]
         answer["usage"] = self._usage()
         return answer | self._timings()
@@ -53,13 +60,17 @@ class CompletionAnswer:
         continuous = options is not None and bool(options.continuous_usage_stats)
         include = options is not None and bool(options.include_usage)
         offsets: dict[int, int] = {}
+        echoes = {i: self.echoes[i // self.request.choices] for i in range(self._total)}
         for p, answered in enumerate(self.answered):
             async with aclosing(answered.deltas()) as deltas:
                 async for delta in deltas:
-                    if not (delta.text or delta.logprobs or delta.completion):
-                        continue
                     index = p * self.request.choices + delta.index
-                    chunk = self._frame() | {"choices": [self._piece(index, delta, offsets)]}
+                    echo = echoes.pop(index, "")
+                    if not (echo or delta.text or delta.logprobs or delta.completion):
+                        continue
+                    piece = self._piece(index, delta, offsets)
+                    piece["text"] = echo + delta.text
+                    chunk = self._frame() | {"choices": [piece]}
                     if continuous:
                         stream, n = answered.stream, sum(answered.tokens)
                         chunk["usage"] = usage_so_far(stream, n)
@@ -69,6 +80,10 @@ class CompletionAnswer:
                     yield chunk | self._timings() if last and not include else chunk
         if include:
             yield self._frame() | {"choices": [], "usage": self._usage()} | self._timings()
+
+    @property
+    def _total(self) -> int:
+        return len(self.answered) * self.request.choices
 
     def _piece(self, index: int, delta: Delta, offsets: dict[int, int]) -> dict[str, Any]:
         offset = offsets.get(index, 0)

@@ -68,6 +68,8 @@ class ChatOfInput:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = self._place(first["loc"])
+            if place is None and first["type"] in ResponsesRequest.model_fields:
+                place = first["type"]
             message = f"{place}: {first['msg']}" if place else first["msg"]
             raise invalid(message, place) from error
 

@@ -55,9 +55,18 @@ def generate_routes(service: Service) -> APIRouter:
             for prompt in body.prompts
         ]
         timed = wants_timings(body.timings, request.headers)
-        answer = CompletionAnswer(body, all_answered, service.tokens, model, timed)
+        echoes = [_text(service, prompt) if body.echo else "" for prompt in body.prompts]
+        answer = CompletionAnswer(body, all_answered, echoes, service.tokens, model, timed)
         if body.stream:
             return EventStream(answer.chunks(), all_answered[0].server_timing)
         return await answer_whole(request, all_answered, answer.whole)
 
     return router
+
+
+def _text(service: Service, prompt: str | list[int]) -> str:
+    """A prompt as text."""
+    if isinstance(prompt, str):
+        return prompt
+    service.check_token_ids(prompt, "prompt")
+    return service.tokens.join(prompt)

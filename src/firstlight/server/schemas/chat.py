@@ -83,13 +83,11 @@ class ChatRequest(Limited):
         if a is not None and b is not None and a != b:
             raise PydanticCustomError(
                 "max_tokens",
-                "max_tokens = {a} and max_completion_tokens = {b} contradict each other",
-                {"a": a, "b": b},
+                "max_completion_tokens = {b} contradicts it; accepted: both alike, or one",
+                {"b": b},
             )
         if self.top_logprobs and not self.logprobs:
-            raise PydanticCustomError(
-                "top_logprobs", "top_logprobs is accepted only with logprobs = true"
-            )
+            raise PydanticCustomError("top_logprobs", "accepted only with logprobs = true")
         check_choice(self.tools or [], self.tool_choice)
         return self
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+
+from firstlight.core.sampling_params import MAX_BIAS, MAX_BIASED
 
 IGNORED = "Accepted without effect"
 MAX_STOPS = 16
@@ -27,7 +30,7 @@ def only(*neutral: object, why: str = "not implemented") -> AfterValidator:
     def check(value: Any) -> Any:
         if any(value == accepted for accepted in neutral):
             return value
-        shown = ", ".join("null" if v is None else repr(v) for v in neutral)
+        shown = ", ".join(map(json.dumps, neutral))
         raise PydanticCustomError(
             "not_supported",
             "this is {why}; accepted without effect: {shown}",
@@ -58,4 +61,6 @@ Positive = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS)]
+Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
+LogitBias = Annotated[dict[str, Bias], Field(max_length=MAX_BIASED)]
 StopIds = Annotated[list[Count], Field(max_length=MAX_STOP_IDS)]

@@ -87,5 +87,5 @@ def check_one_form(response_format: object, fields: FormFields | None) -> None:
     """Raise if two forms are asked for."""
     if fields is not None and not isinstance(response_format, TextFormat | None):
         raise PydanticCustomError(
-            "structured_outputs", "structured_outputs and response_format are two forms"
+            "structured_outputs", "response_format asks for another form; accepted: one of them"
         )

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.server.schemas.fields import (
     Count,
+    LogitBias,
     Penalty,
     Positive,
     Seed,
@@ -63,6 +64,12 @@ class Generation(Strict):
     min_tokens: Count | None = Field(None, description="No end token before this many.")
     stop: str | Stops | None = Field(None, description="Text that ends the answer.")
     stop_token_ids: StopIds | None = Field(None, description="Tokens that end the answer.")
+    logit_bias: LogitBias | None = Field(
+        None, description="Added to the logits of tokens, by their ids; -100 forbids one."
+    )
+    skip_special_tokens: bool | None = Field(
+        None, description="Leave special tokens out of the text. Default true."
+    )
     ignore_eos: bool | None = Field(None, description="Go on after the model's end tokens.")
     seed: Seed | None = Field(None, description="With `n`, answer i gets seed + i.")
     n: Annotated[int, Field(ge=1, le=128)] | None = Field(None, description="Answers. Default 1.")
@@ -75,9 +82,7 @@ class Generation(Strict):
     )
 
     user: str | None = ignored("callers are not told apart")
-    logit_bias: Annotated[dict[str, float] | None, only(None, {})] = None
     include_stop_str_in_output: Annotated[bool | None, only(None, False)] = None
-    skip_special_tokens: Annotated[bool | None, only(None, True)] = None
     spaces_between_special_tokens: Annotated[bool | None, only(None, True, False)] = None
     best_of: Annotated[int | None, only(None, 1)] = None
     use_beam_search: Annotated[bool | None, only(None, False)] = None
@@ -105,9 +110,7 @@ class Generation(Strict):
     @model_validator(mode="after")
     def _check_stream_options(self) -> Generation:
         if self.stream_options is not None and not self.stream:
-            raise PydanticCustomError(
-                "stream_options", "stream_options is accepted only with stream = true"
-            )
+            raise PydanticCustomError("stream_options", "accepted only with stream = true")
         return self
 
     @property
@@ -130,6 +133,8 @@ class Generation(Strict):
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "min_tokens": self.min_tokens,
+            "logit_bias": self.logit_bias,
+            "skip_special_tokens": self.skip_special_tokens,
             "stop": self.stop,
             "stop_token_ids": self.stop_token_ids,
             "ignore_eos": self.ignore_eos,

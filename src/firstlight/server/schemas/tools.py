@@ -80,11 +80,11 @@ def check_choice(tools: Sequence[Tool], choice: object) -> None:
     if double is not None:
         raise PydanticCustomError("tools", "two tools are called {name!r}", {"name": double})
     if choice == "required" and not names:
-        raise PydanticCustomError("tool_choice", "tool_choice = 'required' needs tools")
+        raise PydanticCustomError("tool_choice", "this needs tools, and there are none")
     if isinstance(choice, NamedTool) and choice.function.name not in names:
         raise PydanticCustomError(
             "tool_choice",
-            "tool_choice names {name!r}; tools: {names}",
+            "{name!r} is none of the tools: {names}",
             {"name": choice.function.name, "names": ", ".join(names) or "none"},
         )
 
