@@ -21,6 +21,16 @@ def test_the_repetition_penalty_is_that_of_transformers(penalty: float) -> None:
     assert torch.equal(row, expected)
 
 
+def test_the_smallest_repetition_penalty_leaves_logits_finite_and_the_impossible_impossible() -> (
+    None
+):
+    row = torch.tensor([20.0, -20.0, 0.0, -torch.inf, 1.0])
+    repetition_penalty_(row, [0, 1, 2, 3], 5e-324)
+    assert row.argmax() == 0
+    assert row[0].isfinite()
+    assert row[1:].tolist() == [pytest.approx(0, abs=1e-20), 0.0, -torch.inf, 1.0]
+
+
 def test_presence_counts_once_and_frequency_each_time() -> None:
     row = torch.zeros(6)
     occurrence_penalties_(row, Counter([2, 2, 2, 5]), presence=0.5, frequency=0.25)

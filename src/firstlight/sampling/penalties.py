@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
+
+_LEAST: Final = 1e-30
+"""A smaller penalty counts as this one: logits stay finite, and what is impossible stays so."""
 
 
 def repetition_penalty_(row: Tensor, seen: Iterable[int], penalty: float) -> None:
@@ -20,7 +24,7 @@ def repetition_penalty_(row: Tensor, seen: Iterable[int], penalty: float) -> Non
         penalty: above 1 discourages, below 1 encourages.
     """
     ids = _ids(row, seen)
-    scores = row[ids]
+    scores, penalty = row[ids], max(penalty, _LEAST)
     row[ids] = torch.where(scores < 0, scores * penalty, scores / penalty)
 
 
