@@ -1,8 +1,8 @@
 """The engine's configuration: every field checked once, contradictions named, no torch.
 
-This is the only module that reads environment variables, and it reads four: ``FIRSTLIGHT_CACHE``,
-or else ``XDG_CACHE_HOME`` and ``HOME``, for :attr:`EngineConfig.cache_dir`; and
-``FIRSTLIGHT_API_KEY`` for the server. The command line sets ``GOMP_SPINCOUNT`` through it.
+This is the only module that reads environment variables: ``FIRSTLIGHT_CACHE``, or else
+``XDG_CACHE_HOME`` and ``HOME``, for :attr:`EngineConfig.cache_dir`; ``FIRSTLIGHT_API_KEY`` for the
+server; and for the command line every ``FIRSTLIGHT_...``. It sets ``GOMP_SPINCOUNT`` through it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 BACKENDS = ("auto", "tape", "eager")
 PROOFS = ("off", "quick", "full")
 COSTS = ("measured", "free")
+_DTYPE_NAMES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
+PICTURE_SETTINGS = frozenset(entry.name for entry in fields(MediaSettings))
+_VARIABLES = "FIRSTLIGHT_"
 _BUCKETS = "ints from 1, as an ascending list, as text like '64,128,256', or the path of a file"
 
 
@@ -113,6 +116,16 @@ def api_keys_from(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     return tuple(key for key in keys if key)
 
 
+def option_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The values of all variables ``FIRSTLIGHT_...`` that are not empty, by their whole name.
+
+    Args:
+        environ: environment to read; None is the process's own.
+    """
+    environ = os.environ if environ is None else environ
+    return {name: v for name, v in sorted(environ.items()) if name.startswith(_VARIABLES) and v}
+
+
 def api_key_from(name: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
     """The key to ask a server with; None if there is none.
 
@@ -169,6 +182,17 @@ class EngineConfig(MediaSettings):
         "Type of weights and activations. `auto` is bfloat16 on a CPU that computes in it, else "
         "float32.",
         is_one_of(*DTYPES),
+        lambda v: _DTYPE_NAMES.get(v, v) if isinstance(v, str) else v,
+    )
+    chat_template: Path | None = field(
+        default=None,
+        metadata=about(
+            "a path, or None for the checkpoint's own",
+            "File of a Jinja template that messages become a prompt by, instead of the "
+            "checkpoint's.",
+            or_none(lambda v: isinstance(v, Path)),
+            parse_path,
+        ),
     )
     device: str = setting("cpu", "'cpu'", "Where the model runs.", is_one_of("cpu"))
     eager: bool = setting(False, "True or False", "Capture nothing; run every step eager.", is_bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from firstlight.settings import (
     is_above_zero,
     is_bool,
     is_int,
+    is_mapping_or_none,
     is_text,
     is_tuple_of,
     or_none,
+    parse_json,
     parse_list,
     parse_path,
     refuse_pair,
@@ -30,6 +33,24 @@ def _parse_ports(value: object) -> object:
     if isinstance(parts, tuple):
         return tuple(int(p) if isinstance(p, str) and p.isdecimal() else p for p in parts)
     return parts
+
+
+def _parse_limits(value: object) -> object:
+    """``'{"image": 2}'`` or ``{"image": {"count": 2}}`` -> ``{"image": 2}``."""
+    parsed = parse_json(value)
+    if not isinstance(parsed, Mapping):
+        return parsed
+    return {
+        kind: limit.get("count") if isinstance(limit, Mapping) else limit
+        for kind, limit in parsed.items()
+    }
+
+
+def _is_limits(value: object) -> bool:
+    """Whether it says of pictures, videos or both how many there may be."""
+    if not isinstance(value, Mapping):
+        return False
+    return value.keys() <= {"image", "video"} and all(map(is_int(0), value.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +153,23 @@ class MediaSettings:
         "Believe the `content_hash` of a picture without reading the picture. Whoever can send "
         "requests can then ask about other people's pictures by their hashes.",
         is_bool,
+    )
+
+    limit_mm_per_prompt: Mapping[str, int] | None = setting(
+        None,
+        'counts by kind, as a mapping or as JSON like \'{"image": 4, "video": 0}\', or None',
+        "Most pictures (`image`) and videos (`video`) of one request; a request with more is "
+        "refused. None, or a kind that is not named: as many as its prompt has room for.",
+        or_none(_is_limits),
+        _parse_limits,
+    )
+    mm_processor_kwargs: Mapping[str, object] | None = setting(
+        None,
+        "options by name, as a mapping or as JSON like '{\"max_pixels\": 262144}', or None",
+        "What the image processor is to do otherwise with the pictures of every request; a "
+        "request's own `mm_processor_kwargs` goes before it, option by option.",
+        is_mapping_or_none,
+        parse_json,
     )
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,11 @@ Check = Callable[[Any], bool]
 
 
 def about(
-    accepted: str, doc: str, check: Check, parse: Callable[[Any], object] | None = None
+    accepted: str,
+    doc: str,
+    check: Check,
+    parse: Callable[[Any], object] | None = None,
+    secret: bool = False,
 ) -> dict[str, object]:
     """Metadata of a field.
 
@@ -22,8 +27,9 @@ def about(
         doc: the meaning, for the documentation.
         check: whether a value is accepted.
         parse: what turns a value as typed into the one that is checked.
+        secret: whether its value is never to be shown, in errors neither.
     """
-    return {"accepted": accepted, "doc": doc, "check": check, "parse": parse}
+    return {"accepted": accepted, "doc": doc, "check": check, "parse": parse, "secret": secret}
 
 
 def setting(default: object, *facts: Any) -> Any:
@@ -91,6 +97,23 @@ def parse_list(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def is_mapping_or_none(value: object) -> bool:
+    """Whether it is None, or a mapping with texts as keys."""
+    return value is None or (
+        isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    )
+
+
+def parse_json(value: object) -> object:
+    """``'{"a": 1}'`` -> ``{"a": 1}``; what is no JSON is left for the check to refuse."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
 def check_fields(instance: Any) -> None:
     """Normalise and check every field of a frozen dataclass whose fields are settings.
 
@@ -104,7 +127,8 @@ def check_fields(instance: Any) -> None:
         object.__setattr__(instance, entry.name, value)
         if not entry.metadata["check"](value):
             accepted = entry.metadata["accepted"]
-            raise ConfigError(f"{entry.name} = {given!r}; accepted: {accepted}")
+            shown = "(not shown)" if entry.metadata["secret"] else repr(given)
+            raise ConfigError(f"{entry.name} = {shown}; accepted: {accepted}")
 
 
 def refuse_pair(first: str, a: object, second: str, b: object, why: str) -> None:

@@ -8,21 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from firstlight.cli.configured import Given, configured
 from firstlight.cli.lengths import read_lengths
-from firstlight.cli.options import MODEL, PROGRESS, engine_config, takes
+from firstlight.cli.options import MODEL, PROGRESS
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.session import Session
-from firstlight.config import BUNDLED_MODEL, EngineConfig
 
 
-@takes(settings=engine_config)
+@configured()
 def inspect(
     context: typer.Context,
-    model: MODEL = BUNDLED_MODEL,
-    max_num_seqs: Annotated[
-        int | None,
-        typer.Option("--max-num-seqs", help="Requests at the same time.", show_default=False),
-    ] = None,
+    model: MODEL = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables.")
     ] = False,
@@ -36,10 +32,10 @@ def inspect(
     ] = None,
     no_progress: PROGRESS = False,
     *,
-    settings: dict[str, Any],
+    given: Given,
 ) -> None:
     """Show a model's input contract, static buffers, graphs, and what runs eager and why."""
-    config = EngineConfig.from_options(settings | {"model": model, "max_num_seqs": max_num_seqs})
+    config = given.engine()
     session: Session = context.obj
     observed = None if lengths is None else read_lengths(lengths)
     report = open_with_bar(session, config, shown=not no_progress).inspect()

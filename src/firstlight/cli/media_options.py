@@ -19,56 +19,6 @@ def _option(name: str, text: str, metavar: str | None = None) -> Any:
     )
 
 
-_Domains = Annotated[
-    str | None,
-    _option(
-        "--allowed-media-domains",
-        "Hosts that pictures may be fetched from, e.g. images.example.org,.example.com.",
-        "LIST",
-    ),
-]
-_AnyHost = Annotated[
-    bool, _option("--allow-any-media-host", "Fetch pictures from any host with public addresses.")
-]
-_Networks = Annotated[
-    str | None,
-    _option(
-        "--trusted-media-networks",
-        "Networks that pictures may be fetched from although they are not public, e.g. "
-        "10.1.0.0/16.",
-        "LIST",
-    ),
-]
-_Ports = Annotated[
-    str | None, _option("--media-ports", "Ports that pictures may be fetched from.", "LIST")
-]
-_Pixels = Annotated[
-    int | None, _option("--max-image-pixels", "Most pixels of a picture, width times height.")
-]
-_Threads = Annotated[
-    int | None, _option("--media-threads", "Pictures decoded and processed at the same time.")
-]
-
-
-def media_settings(
-    allowed_media_domains: _Domains = None,
-    allow_any_media_host: _AnyHost = False,
-    trusted_media_networks: _Networks = None,
-    media_ports: _Ports = None,
-    max_image_pixels: _Pixels = None,
-    media_threads: _Threads = None,
-) -> dict[str, object]:
-    """The settings that were typed; None, the default of each, means "not typed"."""
-    return {
-        "allowed_media_domains": allowed_media_domains,
-        "allow_any_media_host": allow_any_media_host or None,
-        "trusted_media_networks": trusted_media_networks,
-        "media_ports": media_ports,
-        "max_image_pixels": max_image_pixels,
-        "media_threads": media_threads,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class PictureWish:
     """How the pictures of a command are to be prepared.

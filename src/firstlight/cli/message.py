@@ -27,12 +27,15 @@ def system_messages(system: str | None) -> list[Mapping[str, object]]:
     return [{"role": "system", "content": check_text(system, "--system")}] if system else []
 
 
-def user_message(text: str, images: Sequence[str], detail: str = "auto") -> dict[str, object]:
-    """One user turn: the images first, then the text."""
+def user_message(
+    text: str, images: Sequence[str], detail: str = "auto", videos: Sequence[str] = ()
+) -> dict[str, object]:
+    """One user turn: the images first, then the videos, then the text."""
     asked = {} if detail == "auto" else {"detail": detail}
     parts: list[dict[str, object]] = [
         {"type": "image", "image": image, **asked} for image in images
     ]
+    parts += [{"type": "video", "video": video} for video in videos]
     return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
 
 
@@ -46,10 +49,16 @@ def accept_any_bytes() -> None:
 
 
 def check_image(image: str, *, fetches: bool = False) -> str:
-    """The image's path, if there is such a file; found out before a model is loaded.
+    """The image's path, if there is such a file; see :func:`check_media`."""
+    return check_media(image, "picture", fetches=fetches)
+
+
+def check_media(image: str, noun: str, *, fetches: bool = False) -> str:
+    """The path of a picture or video, if there is such a file; before a model is loaded.
 
     Args:
-        fetches: whether pictures may be fetched; from where is found out when they are.
+        noun: what it is, for messages.
+        fetches: whether it may be fetched; from where is found out when it is.
 
     Raises:
         MediaError: there is no such file, it is a folder, or an address that is not accepted.
@@ -57,12 +66,12 @@ def check_image(image: str, *, fetches: bool = False) -> str:
     if image.startswith("data:"):
         return image
     if not image.strip():
-        raise MediaError("the path of the picture is empty")
+        raise MediaError(f"the path of the {noun} is empty")
     if _WEB.match(image):
         if fetches:
             return image
         raise MediaError(
-            "pictures from web addresses are not accepted: no domain is allowed; "
+            f"{noun}s from web addresses are not accepted: no domain is allowed; "
             "--allowed-media-domains names those that are"
         )
     if _ADDRESS.match(image):
@@ -72,10 +81,15 @@ def check_image(image: str, *, fetches: bool = False) -> str:
         return image
     path = Path(image).expanduser()
     if not path.exists():
-        raise MediaError(f"there is no picture {image}")
+        raise MediaError(f"there is no {noun} {image}")
     if not path.is_file():
         raise MediaError(f"{image} is not a file")
     return str(path)
+
+
+def check_video(video: str, *, fetches: bool = False) -> str:
+    """The video's path, as :func:`check_image` does it for a picture."""
+    return check_media(video, "video", fetches=fetches)
 
 
 def split_images(line: str) -> tuple[str, list[str]]:

@@ -18,15 +18,21 @@ def _option(panel: str, *names: str, text: str, metavar: str | None = None) -> A
     )
 
 
-def _engine(name: str, text: str, metavar: str | None = None) -> Any:
-    return _option("Engine", name, text=text, metavar=metavar)
-
-
 def _sampling(*names: str, text: str) -> Any:
     return _option("Sampling", *names, text=text)
 
 
-MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="The model.", show_default=False)]
+MODEL = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="The model: a folder, a .gguf file or a hub name; the bundled one by default.",
+        show_default=False,
+    ),
+]
+ONE_AT_A_TIME = ("max_num_seqs", "decode_buckets", "seed", "mm_processor_kwargs")
+"""Settings that a command with one request at a time does not take, or takes for its request."""
+
 SYSTEM = Annotated[
     str | None, typer.Option("--system", help="A system message.", show_default=False)
 ]
@@ -41,67 +47,6 @@ SANITIZE = Annotated[
         "writes where nobody should, and the like. Ten times slower and more.",
     ),
 ]
-
-_Dtype = Annotated[str | None, _engine("--dtype", "auto, float32, bfloat16 or float16.")]
-_Device = Annotated[str | None, _engine("--device", "cpu.")]
-_Eager = Annotated[bool, _engine("--eager", "Capture nothing; run every step eager.")]
-_Backend = Annotated[str | None, _engine("--backend", "How graphs are captured: auto or tape.")]
-_Buckets = Annotated[
-    str | None, _engine("--buckets", "Prefill buckets, e.g. 64,128,256.", metavar="LIST")
-]
-_MaxBucket = Annotated[
-    int | None, _engine("--max-bucket", "Where the default prefill ladder ends.")
-]
-_PaddingCost = Annotated[
-    str | None, _engine("--padding-cost", "measured, or free: replay whatever fits a bucket.")
-]
-_Proof = Annotated[
-    str | None, _engine("--proof", "What is proven of each graph: off, quick or full.")
-]
-_MaxContext = Annotated[
-    int | None, _engine("--max-context", "Tokens of prompt and answer together.")
-]
-_PageSize = Annotated[int | None, _engine("--page-size", "Tokens of one KV page.")]
-_KVPages = Annotated[int | None, _engine("--kv-pages", "Pages of the KV pool.")]
-_Threads = Annotated[int | None, _engine("--threads", "CPU threads of one operation.")]
-_NoFuse = Annotated[bool, _engine("--no-fuse", "Keep the model's own modules.")]
-_Remote = Annotated[bool, _engine("--trust-remote-code", "Run code that a checkpoint brings.")]
-
-
-def engine_config(
-    dtype: _Dtype = None,
-    device: _Device = None,
-    eager: _Eager = False,
-    backend: _Backend = None,
-    buckets: _Buckets = None,
-    max_bucket: _MaxBucket = None,
-    padding_cost: _PaddingCost = None,
-    proof: _Proof = None,
-    max_context: _MaxContext = None,
-    page_size: _PageSize = None,
-    kv_pages: _KVPages = None,
-    threads: _Threads = None,
-    no_fuse: _NoFuse = False,
-    trust_remote_code: _Remote = False,
-) -> dict[str, object]:
-    """The settings that were typed; None, the default of each, means "not typed"."""
-    return {
-        "dtype": dtype,
-        "device": device,
-        "eager": eager or None,
-        "backend": backend,
-        "prefill_buckets": buckets,
-        "max_prefill_bucket": max_bucket,
-        "padding_cost": padding_cost,
-        "proof": proof,
-        "max_context": max_context,
-        "page_size": page_size,
-        "kv_pages": kv_pages,
-        "threads": threads,
-        "fuse": False if no_fuse else None,
-        "trust_remote_code": trust_remote_code or None,
-    }
-
 
 _MaxTokens = Annotated[int, _sampling("--max-tokens", "-n", text="Tokens to generate at most.")]
 _Temperature = Annotated[float, _sampling("--temperature", "-t", text="0, the default, is greedy.")]
@@ -138,18 +83,6 @@ def sampling_params(
         seed=seed,
         stop=tuple(stop or ()),
     )
-
-
-def without(group: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """A group of options less those of the arguments ``names``, which keep their defaults."""
-    whole = inspect.signature(group, eval_str=True)
-
-    def fewer(**given: Any) -> Any:
-        return group(**given)
-
-    kept = [p for p in whole.parameters.values() if p.name not in names]
-    fewer.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
-    return fewer
 
 
 def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from firstlight.cli.configured import Given, configured
 from firstlight.cli.findings import findings_as_json, print_findings
-from firstlight.cli.media_options import PictureWish, media_settings, picture_wish
-from firstlight.cli.message import accept_any_bytes, check_image, system_messages, user_message
+from firstlight.cli.media_options import PictureWish, picture_wish
+from firstlight.cli.message import (
+    accept_any_bytes,
+    check_image,
+    check_video,
+    system_messages,
+    user_message,
+)
 from firstlight.cli.options import (
+    ONE_AT_A_TIME,
     PROGRESS,
     SANITIZE,
     SYSTEM,
-    engine_config,
     sampling_params,
     takes,
 )
 from firstlight.cli.progress import open_with_bar
 from firstlight.cli.report import as_json, timing_line
 from firstlight.cli.session import Session
-from firstlight.config import BUNDLED_MODEL, EngineConfig
+from firstlight.config import BUNDLED_MODEL
 from firstlight.core.output import Completion
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.core.text import check_text
@@ -51,22 +58,32 @@ _Images = Annotated[
         show_default=False,
     ),
 ]
+_Videos = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--video",
+        metavar="FILE",
+        help="A video, or the address of one; may be repeated.",
+        show_default=False,
+    ),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
-@takes(settings=engine_config, media=media_settings, wish=picture_wish, params=sampling_params)
+@configured(pictures=True, less=ONE_AT_A_TIME)
+@takes(wish=picture_wish, params=sampling_params)
 def run(
     context: typer.Context,
     first: _Model = None,
     second: _Prompt = None,
     image: _Images = None,
+    video: _Videos = None,
     system: SYSTEM = None,
     as_json_: _Json = False,
     no_progress: PROGRESS = False,
     sanitize: SANITIZE = False,
     *,
-    settings: dict[str, Any],
-    media: dict[str, Any],
+    given: Given,
     wish: PictureWish,
     params: SamplingParams,
 ) -> None:
@@ -75,12 +92,13 @@ def run(
     The answer goes to standard output as it is generated, the timing line to standard error. With
     --sanitize the findings follow there, and the exit code is 1 if there are any.
     """
-    model, prompt = split_arguments(first, second)
-    # One request at a time: nothing is spent on graphs and pages for more.
-    settings |= {**media, "model": model, "max_num_seqs": 1, "sanitize": sanitize}
-    config = EngineConfig.from_options(settings)
+    if second is not None and given.typed("model"):
+        raise RequestError("the model is given twice, by MODEL and by --model")
+    model, prompt = split_arguments(first, second, given.model)
+    config = given.engine(model=model, max_num_seqs=1, sanitize=sanitize)
     images = [check_image(name, fetches=config.fetches_media) for name in image or ()]
-    turns = [*system_messages(system), user_message(prompt, images, wish.detail)]
+    videos = [check_video(name, fetches=config.fetches_media) for name in video or ()]
+    turns = [*system_messages(system), user_message(prompt, images, wish.detail, videos)]
     session: Session = context.obj
     llm = open_with_bar(session, config, shown=not no_progress)
     try:
@@ -93,34 +111,41 @@ def run(
         if sanitize:  # the findings are likely to say why it failed
             print_findings(llm.findings)
         raise
-    if as_json_:
-        answer = {"model": config.model} | as_json(completion, llm)
-        if sanitize:
-            answer["findings"] = findings_as_json(llm.findings)
-        print(json.dumps(answer, ensure_ascii=False))
-    else:
+    if not as_json_:
         print(flush=True)
         print(timing_line(completion), file=sys.stderr)
+    else:
+        findings = {"findings": findings_as_json(llm.findings)} if sanitize else {}
+        answer = {"model": config.model} | as_json(completion, llm) | findings
+        print(json.dumps(answer, ensure_ascii=False))
     if sanitize:
         print_findings(llm.findings)
         if llm.findings:
             raise typer.Exit(1)
 
 
-def split_arguments(first: str | None, second: str | None) -> tuple[str, str]:
+def split_arguments(
+    first: str | None, second: str | None, model: str | None = None
+) -> tuple[str, str]:
     """``(model, prompt)``: with two arguments the first is the model, with one it is the prompt.
+
+    Args:
+        model: the model that an option, a variable or a file names.
 
     Raises:
         RequestError: there is no prompt, it is no text, or the only argument is a model.
     """
     if first is None:
         raise RequestError("run takes [MODEL] PROMPT; the prompt is missing")
-    if second is None and is_model(first):
+    if second is None and model is None and is_model(first):
         raise RequestError(
             f"{first!r} is taken for the model; the prompt is missing behind it. If it is the "
             "prompt, put the model before it"
         )
-    model, prompt = (BUNDLED_MODEL, first) if second is None else (first, second)
+    if second is None:
+        model, prompt = model or BUNDLED_MODEL, first
+    else:
+        model, prompt = first, second
     if prompt == "-":
         accept_any_bytes()
         prompt = sys.stdin.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from firstlight.cli.configured import whence
 from firstlight.errors import FirstlightError
 
 # typer exports only this leaf; its base is what all errors of usage share in every typer release.
@@ -23,7 +24,11 @@ def sentence(error: Exception) -> str:
 def _given(error: Exception) -> str:
     """The value of a wrong option, which newer releases of typer leave out of their text."""
     details = getattr(error.__cause__, "errors", None)
-    if not isinstance(error, typer.BadParameter) or not callable(details):
+    if not isinstance(error, typer.BadParameter):
         return ""
-    values = [repr(detail["input"])[:80] for detail in details() if "input" in detail]
-    return f"; given: {', '.join(values)}" if values else ""
+    found = details() if callable(details) else []
+    values = [repr(detail["input"])[:80] for detail in found if "input" in detail]
+    given = f"; given: {', '.join(values)}" if values else ""
+    name = getattr(error.param, "name", None)
+    where = whence(error.ctx, name) if error.ctx is not None and name else None
+    return given + (f" (from {where})" if where else "")

@@ -19,7 +19,19 @@ CaptureProgress = Callable[[Phase, int, int, int], None]
 """Called after each captured bucket with its phase, its size, how many are done, of how many."""
 
 
-class ChatModel(Protocol):
+class Talker(Protocol):
+    """Whoever answers a conversation: a model here, or one behind a server."""
+
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams,
+        *,
+        mm_processor_kwargs: Mapping[str, object] | None,
+    ) -> Iterator[str | Completion]: ...
+
+
+class ChatModel(Talker, Protocol):
     """The part of :class:`firstlight.LLM` that the commands use."""
 
     @property
@@ -30,14 +42,6 @@ class ChatModel(Protocol):
 
     @property
     def findings(self) -> Sequence[Finding]: ...
-
-    def stream_chat(
-        self,
-        messages: Sequence[Message],
-        sampling_params: SamplingParams,
-        *,
-        mm_processor_kwargs: Mapping[str, object] | None,
-    ) -> Iterator[str | Completion]: ...
 
     def inspect(self) -> Mapping[str, object]: ...
 

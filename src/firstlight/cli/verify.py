@@ -8,28 +8,24 @@ from typing import Annotated, Any
 
 import typer
 
+from firstlight.cli.configured import Given, configured
 from firstlight.cli.findings import findings_as_json, print_findings
-from firstlight.cli.options import MODEL, PROGRESS, SANITIZE, engine_config, takes, without
+from firstlight.cli.options import MODEL, PROGRESS, SANITIZE
 from firstlight.cli.progress import capture_bar, open_with_bar
 from firstlight.cli.session import Session
-from firstlight.config import BUNDLED_MODEL, EngineConfig
 
 
-@takes(settings=without(engine_config, "proof"))
+@configured(less=("proof",))
 def verify(
     context: typer.Context,
-    model: MODEL = BUNDLED_MODEL,
-    max_num_seqs: Annotated[
-        int | None,
-        typer.Option("--max-num-seqs", help="Requests at the same time.", show_default=False),
-    ] = None,
+    model: MODEL = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
     no_progress: PROGRESS = False,
     sanitize: SANITIZE = False,
     *,
-    settings: dict[str, Any],
+    given: Given,
 ) -> None:
     """Prove every graph of a model in full: replay against eager, padding, each input, each order.
 
@@ -38,10 +34,9 @@ def verify(
     Ends with 0 if everything passed, with 1 if anything failed, with 2 if nothing could be checked.
     """
     # Everything is proven below; a proof at the start would only be made twice.
-    given = settings | {"model": model, "max_num_seqs": max_num_seqs, "proof": "off"}
-    given["sanitize"] = sanitize
+    config = given.engine(proof="off", sanitize=sanitize)
     session: Session = context.obj
-    llm = open_with_bar(session, EngineConfig.from_options(given), shown=not no_progress)
+    llm = open_with_bar(session, config, shown=not no_progress)
     with capture_bar(not no_progress, "checking the merge", "proving") as progress:
         report = llm.verify(progress)
     findings = llm.sanitize() if sanitize else ()

@@ -18,6 +18,7 @@ from firstlight.engine.encoder import Encoder
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
 from firstlight.engine.heap import give_back_free_memory
+from firstlight.engine.media_rules import MediaRules, check_media_rules
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
 from firstlight.engine.pictures import check_media_settings, open_pipeline
 from firstlight.engine.placement import Placement
@@ -29,6 +30,7 @@ from firstlight.engine.scheduling import Scheduler, check_start
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step
 from firstlight.engine.warm import warm_encoder
+from firstlight.errors import ConfigError
 from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
 from firstlight.graphs.accounting import Ledger
 from firstlight.graphs.proof import ProofLevel, Prover
@@ -102,6 +104,7 @@ class Parts:
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
     """The configured checkpoint, loaded and probed."""
     check_media_settings(config)
+    template = _chat_template(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     bundled = config.model == BUNDLED_MODEL
@@ -113,8 +116,38 @@ def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> Loade
         trust_remote_code=config.trust_remote_code,
         registry=adapters,
     )
+    check_media_rules(config, loaded)
+    if template is not None:
+        _check_syntax(config, template, loaded)
+        loaded = replace(loaded, chat_template=template)
     # Its folder is an accident of packaging; people know the bundled model by its name.
     return replace(loaded, name=BUNDLED_MODEL) if bundled else loaded
+
+
+def _chat_template(config: EngineConfig) -> str | None:
+    """The configured template, read before anything is loaded."""
+    path = config.chat_template
+    if path is None:
+        return None
+    try:
+        template = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"chat_template = {str(path)!r} cannot be read: {error}") from error
+    if not template.strip():
+        raise ConfigError(f"chat_template = {str(path)!r} is empty")
+    return template
+
+
+def _check_syntax(config: EngineConfig, template: str, model: LoadedModel) -> None:
+    """Raise ConfigError for a template that is no Jinja, rather than at every request."""
+    probe = [{"role": "user", "content": ""}]
+    try:
+        model.tokenizer.apply_chat_template(probe, chat_template=template, tokenize=False)
+    except Exception as error:
+        # Others are a template's own refusals of this message, which say nothing of real ones.
+        if type(error).__name__ == "TemplateSyntaxError":
+            path = str(config.chat_template)
+            raise ConfigError(f"chat_template = {path!r} is no Jinja template: {error}") from error
 
 
 def build(
@@ -180,6 +213,7 @@ def _admission(
         limit=ground.memory.limit,
         seed=config.seed,
         clock=clock,
+        rules=MediaRules.of(config),
     )
 
 

@@ -70,13 +70,14 @@ def open_service(parts: Parts, settings: ServerSettings, tracing: Tracing | None
 
 
 def key_ring(settings: ServerSettings, environ: Mapping[str, str] | None = None) -> KeyRing:
-    """The keys of the file and of the environment.
+    """The keys of the settings, of their file and of the environment.
 
     Raises:
         ConfigError: the file cannot be read or holds none.
     """
     path = settings.api_key_file
-    return KeyRing([*(() if path is None else read_keys(path)), *api_keys_from(environ)])
+    of_file = () if path is None else read_keys(path)
+    return KeyRing([*settings.api_keys, *of_file, *api_keys_from(environ)])
 
 
 class Server(uvicorn.Server):
@@ -162,16 +163,15 @@ def serve(
     progress: Progress | None = None,
     show: Callable[[str], None] = _print,
     sock: socket.socket | None = None,
+    origins: Mapping[str, str] | None = None,
 ) -> Callable[[], None]:
-    """Load the model and say what was loaded.
+    """Load the model; what is returned says what was loaded, and serves until SIGTERM or Ctrl-C.
 
     Args:
         show: prints the lines about the start.
         sock: what to listen on, from a supervisor that starts the server anew when it ends; so it
             ends when its engine cannot be made clean. None binds the address of the settings.
-
-    Returns:
-        What serves until SIGTERM or Ctrl-C.
+        origins: settings field -> where its value is from, for these lines.
 
     Raises:
         ConfigError, ModelLoadError, ContractError: as the engine's start; also, before that, bad
@@ -187,7 +187,7 @@ def serve(
     service = open_service(open_parts(config, progress), settings, tracing)
 
     def run() -> None:
-        for line in start_lines(service, keys):
+        for line in start_lines(service, keys, origins or {}):
             show(line)
         server = Server(
             _uvicorn_config(service, keys),

@@ -77,6 +77,18 @@ class ServerSettings:
             parse_path,
         ),
     )
+    api_keys: tuple[str, ...] = field(
+        default=(),
+        repr=False,
+        metadata=about(
+            "keys, as a list or as text like 'a,b'",
+            "API keys beside those of the file and of `FIRSTLIGHT_API_KEY`. Users of this machine "
+            "can see what is typed on a command line; they cannot see the other two.",
+            is_tuple_of(is_text),
+            parse_list,
+            secret=True,
+        ),
+    )
     cors_origins: tuple[str, ...] = setting(
         (),
         "origins, as a list or as text like 'https://a.example'",

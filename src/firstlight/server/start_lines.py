@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -18,8 +18,14 @@ _WIDTH = 100
 _UNITS = ("B", "KiB", "MiB", "GiB")
 
 
-def start_lines(service: Service, keys: KeyRing) -> Iterator[str]:
-    """The lines, in order; no key is in them."""
+def start_lines(
+    service: Service, keys: KeyRing, origins: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """The lines, in order; no key is in them.
+
+    Args:
+        origins: settings field -> the option, variable or line of a file that its value is from.
+    """
     parts = service.parts
     adapter = parts.model.adapter
     dtype = str(adapter.dtype).removeprefix("torch.")
@@ -27,8 +33,10 @@ def start_lines(service: Service, keys: KeyRing) -> Iterator[str]:
         f"firstlight {__version__}: {parts.model.name} ({adapter.architecture}, {dtype}, "
         f"{adapter.device}), served as {', '.join(service.model.names)}"
     )
-    yield from _block("settings", _changed(parts.config) or ["all as by default"])
-    yield from _block("server", _values(service.settings))
+    changed, usual = _settings((parts.config, service.settings), origins or {})
+    for i, line in enumerate(changed or ["all as by default"]):
+        yield f"{'' if i else 'settings':<11}{line}"
+    yield from _block("defaults", usual)
     yield from _block("memory", _memory(parts))
     for phase in Phase:
         yield from _block(phase.value, _graphs(parts, phase))
@@ -47,17 +55,25 @@ def _block(name: str, items: list[str]) -> Iterator[str]:
         yield f"{name if i == 0 else '':<11}{line}"
 
 
-def _values(settings: Any) -> list[str]:
-    return [f"{entry.name}={getattr(settings, entry.name)!s}" for entry in fields(settings)]
+def _settings(configs: tuple[Any, ...], origins: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The settings that are not as by default, with where they came from; and all others."""
+    changed, usual = [], []
+    for config in configs:
+        for entry in fields(config):
+            value, where = getattr(config, entry.name), origins.get(entry.name)
+            shown = f"({len(value)}, not shown)" if entry.metadata["secret"] else _text(value)
+            if where is not None:
+                changed.append(f"{entry.name}={shown} ({where})")
+            elif value != entry.default and entry.name != "cache_dir":
+                changed.append(f"{entry.name}={shown}")
+            else:
+                usual.append(f"{entry.name}={shown}")
+    return changed, usual
 
 
-def _changed(config: Any) -> list[str]:
-    """The settings that are not as by default."""
-    return [
-        f"{entry.name}={getattr(config, entry.name)!s}"
-        for entry in fields(config)
-        if getattr(config, entry.name) != entry.default and entry.name != "cache_dir"
-    ]
+def _text(value: object) -> str:
+    """A value as it would be typed."""
+    return ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
 def _memory(parts: Parts) -> list[str]:

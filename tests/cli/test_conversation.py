@@ -1,4 +1,4 @@
-"""A conversation in the terminal keeps its turns, its pictures and its temper."""
+"""A conversation in the terminal keeps its turns, its attachments and its temper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.fake_model import FakeModel
 
-from firstlight.cli.chat import Conversation
+from firstlight.cli.conversation import Conversation
 from firstlight.cli.main import main
 from firstlight.cli.media_options import PictureWish
 from firstlight.cli.session import Message
@@ -134,6 +134,21 @@ def test_bytes_that_are_no_text_fail_their_question_alone(
     out, err = capsys.readouterr()
     assert out == "1\n2\n"
     assert "error: the question is not valid Unicode" in err
+
+
+def test_a_video_waits_for_the_next_question_and_goes_with_it_once(tmp_path: Path) -> None:
+    talk = Talk(FakeModel("one", "two"))
+    (tmp_path / "a.mp4").touch()
+    talk.say(f"/video {tmp_path / 'a.mp4'}", "what happens?", "and why?")
+    video = {"type": "video", "video": str(tmp_path / "a.mp4")}
+    assert talk.model.asked[0][0]["content"] == [video, {"type": "text", "text": "what happens?"}]
+    assert talk.model.asked[1][2]["content"] == [{"type": "text", "text": "and why?"}]
+
+
+def test_a_video_that_is_not_there_is_told_as_one() -> None:
+    talk = Talk(FakeModel())
+    assert talk.say("/video none.mp4", "/video")
+    assert talk.noted == ["error: there is no video none.mp4", "/video takes the path of a video"]
 
 
 def test_image_without_a_path_says_what_it_takes() -> None:
