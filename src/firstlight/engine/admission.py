@@ -16,7 +16,6 @@ from firstlight.engine.chat_options import PLAIN, ChatOptions
 from firstlight.engine.detokenizer import Detokenizer
 from firstlight.engine.media_items import media_items, prefix_media
 from firstlight.engine.media_rules import MediaRules
-from firstlight.engine.media_rules import MediaRules
 from firstlight.engine.messages import ImageSource, MediaSource, collect_media
 from firstlight.engine.pictures import media_item, picture_timings
 from firstlight.engine.prompt import Prompt, PromptBuilder
@@ -77,7 +76,6 @@ class Admission:
     ) -> None:
         self._model = model
         self._pipeline = pipeline
-        self._rules = rules or MediaRules()
         self._rules = rules or MediaRules()
         self._prompts = PromptBuilder(model.tokenizer, model.chat_template, model.adapter)
         self._grammars = Grammars(model.tokenizer, model.eos_token_ids)
@@ -234,7 +232,6 @@ class Admission:
                 ids = f"keys from 0 to {self._vocabulary - 1}"
                 raise wrong(f"logit_bias.{token}", bias, ids)
         self._grammar(params)  # before its pictures are read
-        self._rules.check(draft.sources)
         self._rules.check(draft.sources)
         processor, name = self._model.image_processor, self._model.name
         videos = [source for source in draft.sources if isinstance(source, VideoSource)]
