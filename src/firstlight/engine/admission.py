@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from firstlight.core.sampling_params import SamplingParams
-from firstlight.engine.chat_options import PLAIN, ChatOptions
+from firstlight.engine.chat_options import PLAIN, ChatOptions, check_open
 from firstlight.engine.detokenizer import Detokenizer
 from firstlight.engine.media_items import media_items, prefix_media
 from firstlight.engine.media_rules import MediaRules
@@ -97,7 +97,7 @@ class Admission:
         Raises:
             RequestError: malformed messages, unreadable pictures, or a prompt that is too long.
         """
-        return self._whole(self.read_chat(messages, params, kwargs))
+        return self.whole(self.read_chat(messages, params, kwargs))
 
     def text(
         self,
@@ -112,7 +112,7 @@ class Admission:
         Raises:
             RequestError: as for :meth:`chat`, and when placeholders and pictures differ in number.
         """
-        return self._whole(self.read_text(prompt, images, params, kwargs, videos))
+        return self.whole(self.read_text(prompt, images, params, kwargs, videos))
 
     def read_chat(
         self,
@@ -132,6 +132,8 @@ class Admission:
         """
         started = self._clock()
         normalised, sources = collect_media(messages)
+        if options.continue_final_message:
+            check_open(normalised)
         build = partial(self._prompts.chat, normalised, options=options)
         return self._draft(Draft(build, params, tuple(sources), kwargs, started, "messages"))
 
@@ -219,7 +221,8 @@ class Admission:
         """Make ready for forms of answers, so that no request has to wait for the first one."""
         self._grammars.warm()
 
-    def _whole(self, draft: Draft) -> Sequence:
+    def whole(self, draft: Draft) -> Sequence:
+        """The sequence of one draft: :meth:`prepare`, then :meth:`admit`; raises as they do."""
         (prepared,) = self.prepare([draft])
         return self.admit(draft, prepared)
 

@@ -62,6 +62,24 @@ class ChatOptions:
             _check(value, f"{_WHERE}.{name}")
 
 
+def check_open(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise RequestError if the last message is none that an answer can go on with.
+
+    Args:
+        messages: as ``collect_media`` returns them.
+    """
+    last = messages[-1]
+    if last["role"] != "assistant":
+        raise RequestError(
+            f"continue_final_message: the last message is the {last['role']}'s; accepted: one of "
+            "the assistant"
+        )
+    if not any(part["type"] == "text" and part["text"].strip() for part in last["content"]):
+        raise RequestError(
+            "continue_final_message: the last message has no text that the answer could go on with"
+        )
+
+
 PLAIN: Final = ChatOptions()
 """Messages alone."""
 

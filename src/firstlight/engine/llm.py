@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar, cast, overload
+from typing import Any, NoReturn, Self, TypeVar, Unpack, cast, overload
 
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.output import Completion
@@ -15,10 +15,12 @@ from firstlight.core.reason import Phase
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.engine.admission import Admission, Draft
 from firstlight.engine.build import Progress, build, load
+from firstlight.engine.chat_call import ChatCall, ChatKeywords
 from firstlight.engine.engine import completion
 from firstlight.engine.inspection import describe
 from firstlight.engine.samples import bucket_batches, standard_batches
 from firstlight.engine.sequence import Sequence
+from firstlight.engine.tools.forms import AnswerForms, ChatForm
 from firstlight.engine.verify import verify
 from firstlight.errors import ClosedError, ConfigError, RequestError
 from firstlight.graphs.sanitizer import Finding
@@ -88,6 +90,7 @@ class LLM:
             config, loaded, progress=progress, clock=time.perf_counter, any_path=True
         )
         self._closed = False
+        self._found_forms: AnswerForms | None = None
         self.capture_seconds = self.parts.capture_seconds
 
     @overload
@@ -95,23 +98,20 @@ class LLM:
         self,
         messages: Conversation,
         sampling_params: SamplingParams | None = None,
-        *,
-        mm_processor_kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[ChatKeywords],
     ) -> Completion: ...
     @overload
     def chat(
         self,
         messages: Seq[Conversation],
         sampling_params: SamplingParams | None = None,
-        *,
-        mm_processor_kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[ChatKeywords],
     ) -> list[Completion]: ...
     def chat(
         self,
         messages: Conversation | Seq[Conversation],
         sampling_params: SamplingParams | None = None,
-        *,
-        mm_processor_kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[ChatKeywords],
     ) -> Completion | list[Completion]:
         """Answer one conversation, or several at once.
 
@@ -119,38 +119,40 @@ class LLM:
             messages: OpenAI-style messages; content is text or parts: ``text``, ``image_url``
                 (a data URL, or an address), ``image`` (path, bytes or PIL image), ``video_url``, or
                 ``video`` (a list of such images, or a file).
-            mm_processor_kwargs: what the image processor is to do otherwise with the pictures of
-                this call, by the names that the model's family lets choose.
+            options: ``tools``, ``tool_choice``, ``parallel_tool_calls``, ``chat_template_kwargs``,
+                ``continue_final_message``, ``mm_processor_kwargs``; see
+                :class:`firstlight.engine.chat_call.ChatCall`.
 
         Returns:
-            A completion for one conversation, a list in order for a list of them.
+            A completion for one conversation, a list in order for a list of them, with content,
+            thoughts and calls told apart.
 
         Raises:
             RequestError: a request is invalid, before anything runs; or, for a single conversation,
                 it failed. In a list such a failure is that completion's ``error``.
         """
-        params = _params(sampling_params)
-        admission, kwargs = self._admission, mm_processor_kwargs
+        params, call = _params(sampling_params), ChatCall(**options)
+        forms: list[ChatForm] = []
+
+        def read(turns: Conversation) -> Draft:
+            forms.append(call.form(self._forms, turns))
+            form, kwargs = forms[-1], call.mm_processor_kwargs
+            return self._admission.read_chat(turns, form.params(params), kwargs, form.options)
+
         if _is_conversation(messages):
-            return self._one(admission.chat(cast(Conversation, messages), params, kwargs))
+            sequence = self._admission.whole(read(cast(Conversation, messages)))
+            return forms[0].read(self._one(sequence))
         several = cast(Seq[Conversation], messages)
-        return self._many(
-            _admit_each(
-                admission,
-                "conversations",
-                several,
-                lambda turns: admission.read_chat(turns, params, kwargs),
-            )
-        )
+        answers = self._many(_admit_each(self._admission, "conversations", several, read))
+        return [form.read(answer) for form, answer in zip(forms, answers, strict=True)]
 
     def stream_chat(
         self,
         messages: Conversation,
         sampling_params: SamplingParams | None = None,
-        *,
-        mm_processor_kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[ChatKeywords],
     ) -> Iterator[str | Completion]:
-        """Text as it becomes final, then the :class:`Completion`.
+        """Text as it becomes final, then the :class:`Completion`; arguments as for :meth:`chat`.
 
         Other calls may be made between two pieces; this request is then computed along with them.
         It holds its place among those that run until it is finished or the iterator is closed.
@@ -158,10 +160,13 @@ class LLM:
         Raises:
             RequestError: the request is invalid, at the call; or it failed, on the way.
         """
-        params = _params(sampling_params)
-        return self._stream(self._admission.chat(messages, params, mm_processor_kwargs))
+        params, call = _params(sampling_params), ChatCall(**options)
+        form, kwargs = call.form(self._forms, messages), call.mm_processor_kwargs
+        admission = self._admission
+        draft = admission.read_chat(messages, form.params(params), kwargs, form.options)
+        return self._stream(admission.whole(draft), form)
 
-    def _stream(self, sequence: Sequence) -> Iterator[str | Completion]:
+    def _stream(self, sequence: Sequence, form: ChatForm) -> Iterator[str | Completion]:
         sent = 0
         # A step is for all requests that run: what it adds may belong to another one, and what the
         # steps of other calls added to this one is still to be sent.
@@ -171,7 +176,7 @@ class LLM:
                 yield new
         if rest := sequence.detokenizer.text[sent:]:
             yield rest
-        yield _raise_if_failed(sequence)
+        yield form.read(_raise_if_failed(sequence))
 
     @overload
     def generate(
@@ -305,6 +310,13 @@ class LLM:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an LLM cannot be pickled: its graphs hold addresses of this process")
+
+    @property
+    def _forms(self) -> AnswerForms:
+        """How the model writes calls and thoughts; asked of its chat template once."""
+        if self._found_forms is None:
+            self._found_forms = AnswerForms.of(self.parts)
+        return self._found_forms
 
     @property
     def _admission(self) -> Admission:

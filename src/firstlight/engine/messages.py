@@ -10,6 +10,7 @@ from firstlight.core.detail import DETAILS
 from firstlight.core.text import check_text
 from firstlight.engine import video_parts
 from firstlight.engine.refusal import check_known, wrong
+from firstlight.engine.tool_calls import calls_with_values
 from firstlight.engine.video_parts import URL_SCHEMES, VideoSource, video_source
 from firstlight.errors import RequestError
 from firstlight.media.digest import check_digest
@@ -89,6 +90,8 @@ def _message(message: object, where: str, media: list[MediaSource]) -> Message:
         if name != "content":
             _check_texts(value, f"{where}.{name}")
     kept = {name: value for name, value in message.items() if name in FIELDS}
+    if kept.get("tool_calls"):
+        kept["tool_calls"] = calls_with_values(kept["tool_calls"], f"{where}.tool_calls")
     return {**kept, "content": _parts(content, f"{where}.content", media)}
 
 

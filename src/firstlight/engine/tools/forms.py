@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from firstlight.core.output import Completion
+from firstlight.core.output import Completion, ToolCall
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.core.structured_outputs import StructuredOutputs
 from firstlight.engine.build import Parts
@@ -20,6 +20,7 @@ from firstlight.engine.tools.reasoning import (
     reasoning_tokens,
 )
 from firstlight.engine.tools.rules import CallRules
+from firstlight.engine.tools.voice import Voice
 from firstlight.errors import RequestError
 
 
@@ -103,7 +104,8 @@ class AnswerForms:
 
     def _left_open(self, messages: Sequence[Mapping[str, object]]) -> bool:
         """Whether the last message, which the answer goes on with, is in its thoughts."""
-        said = str(messages[-1].get("content")) if messages else ""
+        last = messages[-1] if messages else None
+        said = str(last.get("content")) if isinstance(last, Mapping) else ""
         thoughts = self.thoughts
         return thoughts is not None and thoughts.begin in said and thoughts.end not in said
 
@@ -152,6 +154,23 @@ class ChatForm:
             rest = self.tools.reader(self.rules.several, self.rules.schemas())
         thoughts = self.model.thoughts
         return rest if thoughts is None else ReasoningReader(rest, thoughts, thinking=self.thinking)
+
+    def read(self, completion: Completion) -> Completion:
+        """The completion with its content, thoughts and calls."""
+        voice = Voice(self.reader(), self.tools)
+        voice.push(completion.text)
+        voice.finish()
+        said = voice.message()
+        calls = tuple(
+            ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+            for call in said.get("tool_calls", ())
+        )
+        return replace(
+            completion,
+            content=said["content"] or "",
+            reasoning=said.get("reasoning_content"),
+            tool_calls=calls,
+        )
 
     def thought(self, completion: Completion, join: Callable[[Sequence[int]], str]) -> int:
         """Tokens of an answer that are thoughts.
