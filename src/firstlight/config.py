@@ -35,6 +35,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 BACKENDS = ("auto", "tape", "eager")
 PROOFS = ("off", "quick", "full")
 COSTS = ("measured", "free")
+NATIVE = ("auto", "off")
 _DTYPE_NAMES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
 PICTURE_SETTINGS = frozenset(entry.name for entry in fields(MediaSettings))
 _VARIABLES = "FIRSTLIGHT_"
@@ -229,6 +230,12 @@ class EngineConfig(MediaSettings):
         "True or False",
         "Swap modules of the decoder for equal faster ones before capture.",
         is_bool,
+    )
+    native: str = setting(
+        "auto",
+        "'auto' or 'off'",
+        "Kernels compiled for this CPU: auto compiles them once, where there is a C++ compiler.",
+        is_one_of(*NATIVE),
     )
     max_context: int | None = setting(
         None,

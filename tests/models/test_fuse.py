@@ -7,7 +7,7 @@ import torch
 from tools.tiny_checkpoints import PREFIX_LM_FAMILIES, TEXT_FAMILIES, VISION_FAMILIES
 from torch import Tensor, nn
 
-from firstlight.models.fuse import FuseReport, PackedLinear, fuse_decoder, fuse_model
+from firstlight.models.fuse import FuseReport, Kit, PackedLinear, fuse_decoder, fuse_model
 from firstlight.models.fuse.attention import HeadNorm
 from firstlight.models.fuse.linear import can_pack
 from firstlight.models.loading import LoadedModel, load_model
@@ -21,7 +21,7 @@ FAMILIES = (*TEXT_FAMILIES, "gemma3", *VISION_FAMILIES, *PREFIX_LM_FAMILIES)
 
 def fused(model: LoadedModel) -> FuseReport:
     report = FuseReport()
-    fuse_decoder(model.adapter.decoder, model.adapter.position_rank, report)
+    fuse_decoder(model.adapter.decoder, model.adapter.position_rank, report, Kit())
     return report
 
 

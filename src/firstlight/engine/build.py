@@ -20,6 +20,7 @@ from firstlight.engine.explicit import check_captured
 from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.media_rules import MediaRules, check_media_rules
 from firstlight.engine.memory_plan import MemoryPlan, plan_memory
+from firstlight.engine.native_tier import NativeTier, open_tier
 from firstlight.engine.pictures import check_media_settings, open_pipeline
 from firstlight.engine.placement import Placement
 from firstlight.engine.pool_memory import PoolMemory
@@ -40,7 +41,7 @@ from firstlight.memory import KVPool, LayerShape
 from firstlight.memory.encoder_cache import EncoderCache
 from firstlight.memory.integrity import check as check_memory
 from firstlight.memory.kv_memory import KVMemory
-from firstlight.models.fuse import FuseReport, fuse_model
+from firstlight.models.fuse import FuseReport, Kit, fuse_model
 from firstlight.models.loading import LoadedModel, load_model
 from firstlight.models.registry import AdapterRegistry
 from firstlight.sampling import Sampler
@@ -232,6 +233,7 @@ class _Ground:
     """What runners and loop stand on: a model made ready, and its memory."""
 
     model: LoadedModel
+    native: NativeTier
     fused: FuseReport | None
     packed_bytes: int
     memory: MemoryPlan
@@ -247,7 +249,9 @@ class _Ground:
 def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     adapter = model.adapter
     loaded = Weights.of(adapter.model)
-    fused = fuse_model(adapter) if config.fuse else None
+    native = open_tier(config, adapter.dtype)
+    kit = Kit(native.kernels is not None)
+    fused = fuse_model(adapter, kit) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     windows = [f.window for f in model.layers]
     memory = plan_memory(config, layers, windows, adapter.dtype, model.max_context)
@@ -268,6 +272,7 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     )
     return _Ground(
         model=model,
+        native=native,
         fused=fused,
         packed_bytes=Weights.of(adapter.model).grown_from(loaded),
         memory=memory,
@@ -294,6 +299,7 @@ def _runner_builder(
         prover=Prover(adapter.contract, pool_memory, level=ProofLevel(config.proof)),
         one_row_per_request=ground.one_row_per_request,
         sanitizer=sanitizer,
+        native=ground.native,
     )
 
 

@@ -21,6 +21,7 @@ from firstlight.core.reason import Phase
 from firstlight.engine.costs import unsettled_costs
 from firstlight.engine.explicit import check_buckets, most_requests
 from firstlight.engine.memory_plan import MemoryPlan
+from firstlight.engine.native_tier import NativeTier
 from firstlight.engine.placement import Placement
 from firstlight.engine.sanitizing import Sanitizer
 from firstlight.graphs import (
@@ -36,7 +37,6 @@ from firstlight.graphs import (
     GraphRunner,
     Ownership,
     PaddingIsFree,
-    ScratchArena,
     SlotRegistry,
     TapeBackend,
     body_inputs,
@@ -103,6 +103,7 @@ class RunnerBuilder:
         prover: Prover | None = None,
         one_row_per_request: bool = False,
         sanitizer: Sanitizer | None = None,
+        native: NativeTier,
     ) -> None:
         self._body = body
         self._contract = contract
@@ -117,7 +118,8 @@ class RunnerBuilder:
         self._one_row_per_request = one_row_per_request
         self._sanitizer = sanitizer
         self._arena = Arena() if sanitizer is None else sanitizer.arena
-        self._backend = _backend(config, None if sanitizer is None else sanitizer.scratch)
+        self._native = native
+        self._backend = _backend(config, sanitizer, native)
         self._counter = DecisionCounter()
         self.costs = unsettled_costs(config)
 
@@ -160,7 +162,7 @@ class RunnerBuilder:
                 SideViews(*(slots.view(name, extent) for name in side.all)) for side in names
             )
             blocks = slots.view(BLOCK_BOUNDS, extent) if slots.has(BLOCK_BOUNDS) else None
-            return PagedAttention(self._pool, sides, blocks)
+            return PagedAttention(self._pool, sides, blocks, self._native.few_rows)
 
         def inputs(rows: int) -> BodyInputs:
             extent = phase_extent(phase, rows, registry.capacity)
@@ -185,7 +187,12 @@ class RunnerBuilder:
         return plan
 
 
-def _backend(config: EngineConfig, scratch: ScratchArena | None) -> CaptureBackend:
+def _backend(
+    config: EngineConfig, sanitizer: Sanitizer | None, native: NativeTier
+) -> CaptureBackend:
     if config.backend == "eager":
         return EagerBackend()
-    return TapeBackend(scratch, kernels={attention_op(): attention_})
+    kernels = {attention_op(): attention_}
+    if sanitizer is not None:  # it looks at memory between any two operations
+        return TapeBackend(sanitizer.scratch, kernels=kernels)
+    return TapeBackend(kernels=kernels, lowering=native.lowering())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firstlight.models.fuse.decoder import fuse_decoder
+from firstlight.models.fuse.kit import Kit, NativeLinear, NativeNorm
 from firstlight.models.fuse.linear import PackedLinear
 from firstlight.models.fuse.model import fuse_model
 from firstlight.models.fuse.patches import PatchLinear, fuse_patches
@@ -11,6 +12,9 @@ from firstlight.models.fuse.tail import fuse_tail
 
 __all__ = [
     "FuseReport",
+    "Kit",
+    "NativeLinear",
+    "NativeNorm",
     "PackedLinear",
     "PatchLinear",
     "fuse_decoder",

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 
 from firstlight.attention import AttentionLayer
 from firstlight.models.attention_hook import NAME
-from firstlight.models.fuse.linear import PackedLinear, plain_linears
+from firstlight.models.fuse.kit import Kit
+from firstlight.models.fuse.linear import plain_linears
+
+
+_LARGEST_HEAD = 1024
+"""Columns that the compiled kernel has room for."""
 
 
 class FusedAttention(nn.Module):
@@ -20,16 +25,17 @@ class FusedAttention(nn.Module):
     what the replaced layer was heard to ask attention for.
     """
 
-    def __init__(self, attention: Any, layer: AttentionLayer) -> None:
+    def __init__(self, attention: Any, layer: AttentionLayer, kit: Kit) -> None:
         super().__init__()
         a = attention
         self.layer = layer
         self.head_dim = int(a.head_dim)
         self.heads = a.q_proj.out_features // self.head_dim
         self.kv_heads = a.k_proj.out_features // self.head_dim
-        self.qkv = PackedLinear([a.q_proj, a.k_proj, a.v_proj])
-        self.out = PackedLinear([a.o_proj])
-        self.norm = HeadNorm.of(a, self.heads, self.kv_heads)
+        self.qkv = kit.linear([a.q_proj, a.k_proj, a.v_proj])
+        self.out = kit.linear([a.o_proj])
+        norm = HeadNorm.of(a, self.heads, self.kv_heads)
+        self.turn = Turn(norm, self.head_dim, native=kit.takes(a.q_proj.weight))
 
     @staticmethod
     def takes(attention: object) -> bool:
@@ -40,7 +46,7 @@ class FusedAttention(nn.Module):
             plain_linears(*(getattr(attention, n, None) for n in names))
             and hasattr(attention, "head_dim")
             and hasattr(attention, "layer_idx")
-            and (norms == [None, None] or all(_epsilon(n) is not None for n in norms))
+            and (norms == [None, None] or all(epsilon_of(n) is not None for n in norms))
         )
 
     def forward(
@@ -53,7 +59,7 @@ class FusedAttention(nn.Module):
         """``[1, T, hidden]`` to the same and None, as transformers' layers expect it."""
         qkv = self.qkv(hidden_states[0])
         rows, both = qkv.shape[0], (self.heads + self.kv_heads) * self.head_dim
-        qk = rotate(self.norm(qkv[:, :both].view(rows, -1, self.head_dim)), position_embeddings)
+        qk = self.turn(qkv[:, :both], position_embeddings)
         attended = kwargs[NAME].attend(
             self.layer,
             qk[:, : self.heads],
@@ -84,7 +90,7 @@ class HeadNorm(nn.Module):
         if getattr(attention, "q_norm", None) is None:
             return cls([], 0.0)
         q, k = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
-        eps = _epsilon(attention.q_norm)
+        eps = epsilon_of(attention.q_norm)
         assert eps is not None  # see FusedAttention.takes
         # Which kind of norm it is shows in a name only; whether that is so, parity says.
         offset = not hasattr(attention.q_norm, "variance_epsilon")
@@ -101,7 +107,31 @@ class HeadNorm(nn.Module):
         return self.weight * (wide * inverse).to(x.dtype)
 
 
-def _epsilon(norm: object) -> float | None:
+class Turn(nn.Module):
+    """The norm of each head, and rotary embedding."""
+
+    def __init__(self, norm: HeadNorm, head_dim: int, *, native: bool) -> None:
+        super().__init__()
+        self.norm = norm
+        self.head_dim = head_dim
+        self.native = native and head_dim % 2 == 0 and head_dim <= _LARGEST_HEAD
+
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        """``[T, heads * head_dim]`` to ``[T, heads, head_dim]``.
+
+        Args:
+            rotary: cosines and sines ``[1, T, head_dim]``.
+        """
+        norm = self.norm
+        if not self.native:
+            return rotate(norm(x.view(x.shape[0], -1, self.head_dim)), rotary)
+        turned: Tensor = torch.ops.firstlight.rotate(
+            x, *rotary, norm.weight, self.head_dim, norm.eps, norm.offset
+        )
+        return turned
+
+
+def epsilon_of(norm: object) -> float | None:
     """What a norm adds to the mean square: ``variance_epsilon`` of Llama's kind, or ``eps``."""
     found = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
     return found if isinstance(found, float) else None

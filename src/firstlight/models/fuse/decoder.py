@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from firstlight.models.fuse.attention import FusedAttention
-from firstlight.models.fuse.linear import PackedLinear, can_pack
+from firstlight.models.fuse.attention import FusedAttention, epsilon_of
+from firstlight.models.fuse.kit import Kit, NativeNorm
+from firstlight.models.fuse.linear import can_pack
 from firstlight.models.fuse.mlp import FusedMLP
-from firstlight.models.fuse.parity import Rotary, attention_parity, heard, mlp_parity
+from firstlight.models.fuse.parity import Rotary, attention_parity, heard, module_parity
 from firstlight.models.fuse.report import FuseReport
 
 _Candidate = tuple[nn.Module, str | None]
@@ -21,7 +22,7 @@ _Candidate = tuple[nn.Module, str | None]
 
 
 @torch.no_grad()
-def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport) -> None:
+def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport, kit: Kit) -> None:
     """Swap attention layers, gated MLPs and linear layers of ``decoder`` in place.
 
     A module is replaced only after it and its replacement gave equal outputs on random input; what
@@ -31,6 +32,7 @@ def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport) -> None:
         decoder: transformers' decoder with ``layers``; without, nothing is done.
         position_rank: rows of its rope positions.
         report: gets what was swapped and what was not.
+        kit: what the replacements are made of.
     """
     hidden_size = decoder.config.hidden_size
     for layer in getattr(decoder, "layers", ()):
@@ -39,21 +41,25 @@ def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport) -> None:
         if FusedAttention.takes(attention):
             rotary = _rotary(decoder, attention, position_rank, hidden_size)
             if rotary is not None:
-                fused = partial(_fused_attention, attention, hidden_size, rotary)
+                fused = partial(_fused_attention, attention, hidden_size, rotary, kit)
                 _swap(layer, "self_attn", fused, report)
         if FusedMLP.takes(mlp):
-            _swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size), report)
-        _pack_linears(layer, report)
+            _swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size, kit), report)
+        _pack_linears(layer, report, kit)
+        _swap_norms(layer, report, kit)
+    _swap_norms(decoder, report, kit)
 
 
-def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary) -> _Candidate:
-    new = FusedAttention(old, heard(old, hidden_size, rotary))
+def _fused_attention(
+    old: nn.Module, hidden_size: int, rotary: Rotary, kit: Kit
+) -> _Candidate:
+    new = FusedAttention(old, heard(old, hidden_size, rotary), kit)
     return new, attention_parity(old, new, hidden_size, rotary)
 
 
-def _fused_mlp(old: nn.Module, hidden_size: int) -> _Candidate:
-    new = FusedMLP(old)
-    return new, mlp_parity(old, new, hidden_size)
+def _fused_mlp(old: nn.Module, hidden_size: int, kit: Kit) -> _Candidate:
+    new = FusedMLP(old, kit)
+    return new, module_parity(old, new, hidden_size)
 
 
 def _swap(
@@ -73,12 +79,28 @@ def _swap(
     report.count(old)
 
 
-def _pack_linears(layer: nn.Module, report: FuseReport) -> None:
-    """Prepack the linear layers that are left; their results keep every bit."""
+def _swap_norms(owner: Any, report: FuseReport, kit: Kit) -> None:
+    """Swap RMSNorms that are the owner's own attributes for compiled ones."""
+    if not kit.native:
+        return
+    for name, norm in list(owner.named_children()):
+        weight, eps = getattr(norm, "weight", None), epsilon_of(norm)
+        if type(norm).__name__.endswith("RMSNorm") and weight is not None and eps is not None:
+            _swap(owner, name, partial(_native_norm, norm, weight, eps), report)
+
+
+def _native_norm(old: nn.Module, weight: torch.Tensor, eps: float) -> _Candidate:
+    # Which kind of norm it is shows in a name only; whether that is so, parity says.
+    new = NativeNorm(weight, eps, offset=not hasattr(old, "variance_epsilon"))
+    return new, module_parity(old, new, weight.shape[0])
+
+
+def _pack_linears(layer: nn.Module, report: FuseReport, kit: Kit) -> None:
+    """Lay out the linear layers that are left for the kernels."""
     for module in list(layer.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear and can_pack(child.weight):
-                setattr(module, name, PackedLinear([child]))
+            if type(child) is nn.Linear and (kit.takes(child.weight) or can_pack(child.weight)):
+                setattr(module, name, kit.linear([child]))
                 report.count("Linear")
 
 

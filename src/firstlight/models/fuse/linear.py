@@ -28,7 +28,7 @@ class PackedLinear(nn.Module):
         self.out_features = sum(layer.out_features for layer in layers)
         self.in_features = layers[0].in_features
         weight = torch.cat([layer.weight.detach() for layer in layers])
-        self.bias = _joined_bias(layers)
+        self.bias = joined_bias(layers)
         # Not parameters: an opaque layout has no storage that a state dict could save.
         self.packed: Tensor | None = None
         self.weight: Tensor | None = weight
@@ -74,7 +74,8 @@ def plain_linears(*modules: object) -> bool:
     return all(type(module) is nn.Linear for module in modules)
 
 
-def _joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
+def joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
+    """The layers' biases in one row, zeros for layers without; None if none has one."""
     if all(layer.bias is None for layer in layers):
         return None
     parts = [

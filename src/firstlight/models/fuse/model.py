@@ -7,7 +7,8 @@ from torch import nn
 
 from firstlight.models.adapter import Adapter
 from firstlight.models.fuse.decoder import fuse_decoder
-from firstlight.models.fuse.linear import PackedLinear, has_faster_layout
+from firstlight.models.fuse.kit import Kit
+from firstlight.models.fuse.linear import has_faster_layout
 from firstlight.models.fuse.patches import fuse_patches
 from firstlight.models.fuse.report import FuseReport
 from firstlight.models.fuse.tail import fuse_tail
@@ -16,24 +17,29 @@ from firstlight.models.fuse.tail import fuse_tail
 _TIED_HEAD = 1 << 25
 
 
-def fuse_model(adapter: Adapter) -> FuseReport:
-    """Swap in place what has a faster equal, in the decoder, its LM head and the towers."""
+def fuse_model(adapter: Adapter, kit: Kit | None = None) -> FuseReport:
+    """Swap in place what has a faster equal, in the decoder, its LM head and the towers.
+
+    Args:
+        kit: what the replacements are made of; without it, of torch's kernels.
+    """
     report = FuseReport()
-    report.one_row_per_request = fuse_tail(adapter, report)
-    fuse_decoder(adapter.decoder, adapter.position_rank, report)
-    _pack_head(adapter, report)
+    kit = Kit() if kit is None else kit
+    report.one_row_per_request = fuse_tail(adapter, report, kit)
+    fuse_decoder(adapter.decoder, adapter.position_rank, report, kit)
+    _pack_head(adapter, report, kit)
     fuse_patches(adapter.model, report)
     return report
 
 
 @torch.no_grad()
-def _pack_head(adapter: Adapter, report: FuseReport) -> None:
+def _pack_head(adapter: Adapter, report: FuseReport, kit: Kit) -> None:
     head = adapter.model.get_output_embeddings()
-    if type(head) is not nn.Linear or not has_faster_layout(head):
+    if type(head) is not nn.Linear or not (kit.takes(head.weight) or has_faster_layout(head)):
         return
     tied = head.weight is adapter.model.get_input_embeddings().weight
     if tied and head.weight.numel() > _TIED_HEAD:
         report.left["LM head"] = f"it shares {head.weight.numel()} weights with the embedding"
         return
-    adapter.model.set_output_embeddings(PackedLinear([head]))
+    adapter.model.set_output_embeddings(kit.linear([head]))
     report.count("LM head")

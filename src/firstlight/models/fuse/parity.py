@@ -50,7 +50,7 @@ def _mixed(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return keys, v.roll(1, dims=0).repeat_interleave(groups, 1)
 
 
-def mlp_parity(old: nn.Module, new: nn.Module, hidden_size: int) -> str | None:
+def module_parity(old: nn.Module, new: nn.Module, hidden_size: int) -> str | None:
     """None if equal, else what differs."""
     x = _random(old, 1, _ROWS, hidden_size)
     return compare(lambda: old(x), lambda: new(x))

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from firstlight.attention import AttentionLayer
 from firstlight.models.adapter import Adapter
 from firstlight.models.attention_hook import NAME
-from firstlight.models.fuse.attention import FusedAttention, HeadNorm, rotate
-from firstlight.models.fuse.linear import PackedLinear
+from firstlight.models.fuse.attention import FusedAttention, HeadNorm, Turn
+from firstlight.models.fuse.kit import Kit
 from firstlight.models.fuse.mlp import FusedMLP
 from firstlight.models.fuse.parity import Recorder, compare
 from firstlight.models.fuse.report import FuseReport
@@ -26,18 +26,19 @@ from firstlight.models.probe import random_rows
 class TailAttention(nn.Module):
     """Attention whose queries are the last row of each request."""
 
-    def __init__(self, attention: Any, layer: AttentionLayer) -> None:
+    def __init__(self, attention: Any, layer: AttentionLayer, kit: Kit) -> None:
         super().__init__()
         a = attention
         self.layer = layer
         self.head_dim = int(a.head_dim)
         self.heads = a.q_proj.out_features // self.head_dim
         self.kv_heads = a.k_proj.out_features // self.head_dim
-        self.q = PackedLinear([a.q_proj])
-        self.kv = PackedLinear([a.k_proj, a.v_proj])
-        self.out = PackedLinear([a.o_proj])
-        self.q_norm = HeadNorm.of(a, self.heads, 0)
-        self.k_norm = HeadNorm.of(a, 0, self.kv_heads)
+        self.q = kit.linear([a.q_proj])
+        self.kv = kit.linear([a.k_proj, a.v_proj])
+        self.out = kit.linear([a.o_proj])
+        native = kit.takes(a.q_proj.weight)
+        self.q_turn = Turn(HeadNorm.of(a, self.heads, 0), self.head_dim, native=native)
+        self.k_turn = Turn(HeadNorm.of(a, 0, self.kv_heads), self.head_dim, native=native)
 
     def forward(
         self, hidden: Tensor, rotary: tuple[Tensor, Tensor], last: Tensor, context: Any
@@ -49,12 +50,12 @@ class TailAttention(nn.Module):
         """
         rows, keys = hidden.shape[0], self.kv_heads * self.head_dim
         kv = self.kv(hidden)
-        q = self.q(hidden.index_select(0, last)).view(len(last), -1, self.head_dim)
+        q = self.q(hidden.index_select(0, last))
         there = tuple(t.index_select(1, last) for t in rotary)
         attended = context.attend_last(
             self.layer,
-            rotate(self.q_norm(q), (there[0], there[1])),
-            rotate(self.k_norm(kv[:, :keys].view(rows, -1, self.head_dim)), rotary),
+            self.q_turn(q, (there[0], there[1])),
+            self.k_turn(kv[:, :keys], rotary),
             kv[:, keys:].view(rows, self.kv_heads, self.head_dim),
         )
         out: Tensor = self.out(attended.reshape(len(last), -1))
@@ -68,18 +69,18 @@ class TailLayer(nn.Module):
     is ``pre_feedforward_layernorm``, and ``post_attention_layernorm`` is what its name says.
     """
 
-    def __init__(self, layer: Any, asked: AttentionLayer) -> None:
+    def __init__(self, layer: Any, asked: AttentionLayer, kit: Kit) -> None:
         super().__init__()
         # What transformers' decoders read of a layer besides calling it, e.g. attention_type.
         for name, value in vars(layer).items():
             if not name.startswith("_") and name != "training":
                 setattr(self, name, value)
         self.input_layernorm = layer.input_layernorm
-        self.self_attn = TailAttention(layer.self_attn, asked)
+        self.self_attn = TailAttention(layer.self_attn, asked, kit)
         self.post_attention_layernorm = layer.post_attention_layernorm
         self.inner: Any = getattr(layer, "pre_feedforward_layernorm", None)
         self.outer: Any = getattr(layer, "post_feedforward_layernorm", None)
-        self.mlp = FusedMLP(layer.mlp) if FusedMLP.takes(layer.mlp) else layer.mlp
+        self.mlp = FusedMLP(layer.mlp, kit) if FusedMLP.takes(layer.mlp) else layer.mlp
 
     @staticmethod
     def takes(layer: object) -> bool:
@@ -114,7 +115,7 @@ class TailLayer(nn.Module):
 
 
 @torch.no_grad()
-def fuse_tail(adapter: Adapter, report: FuseReport) -> bool:
+def fuse_tail(adapter: Adapter, report: FuseReport, kit: Kit) -> bool:
     """Swap the last layer, if the whole body then still gives the same rows.
 
     Call it before the other layers' modules are swapped: it takes the last layer's own.
@@ -132,7 +133,7 @@ def fuse_tail(adapter: Adapter, report: FuseReport) -> bool:
     inputs = random_rows(adapter, 5, recorder)
     want = body(inputs)[list(last)]
     try:
-        layers[-1] = TailLayer(old, recorder.calls[-1])
+        layers[-1] = TailLayer(old, recorder.calls[-1], kit)
         found = compare(lambda: want, lambda: body(inputs))
     except Exception as error:  # e.g. a DeepStack add after the last layer wants all rows
         found = f"{type(error).__name__}: {error}"

@@ -10,7 +10,13 @@ import torch
 from torch._ops import OpOverload
 
 from firstlight.graphs.arena import ScratchArena
-from firstlight.graphs.backends.tape.build import Memory, build_calls, constants_of, regions_of
+from firstlight.graphs.backends.tape.build import (
+    Lowering,
+    Memory,
+    build_calls,
+    constants_of,
+    regions_of,
+)
 from firstlight.graphs.backends.tape.choose import FormChooser
 from firstlight.graphs.backends.tape.fold import ConstantPool, fold
 from firstlight.graphs.backends.tape.graph import CaptureSeconds, Counts, TapeGraph
@@ -29,6 +35,7 @@ class TapeBackend:
     Args:
         scratch: where intermediates live; one per process serves all backends.
         kernels: Python functions called in place of custom operations, by overload.
+        lowering: compiles runs of operations into one call each; None issues them one by one.
         pin_output: give each graph's output memory of its own, so that it outlives the next replay
             of another graph (not of its own).
     """
@@ -40,10 +47,12 @@ class TapeBackend:
         scratch: ScratchArena | None = None,
         *,
         kernels: Mapping[OpOverload, Callable[..., Any]] | None = None,
+        lowering: Lowering | None = None,
         pin_output: bool = False,
     ) -> None:
         self.scratch = ScratchArena() if scratch is None else scratch
         self._kernels = dict(kernels or {})
+        self._lowering = lowering
         self._pin_output = pin_output
         self._chooser = FormChooser(self._kernels)
         self._constants = ConstantPool()
@@ -77,14 +86,16 @@ class TapeBackend:
         plan = plan_memory(recording, folded.ops, folded.constants)
         memory = Memory(recording, plan, self.scratch, pin_output=self._pin_output)
         planned = time.perf_counter()
-        calls, steps = build_calls(folded.ops, recording, memory, self._chooser)
+        calls, steps = build_calls(
+            folded.ops, recording, memory, self._chooser, self._lowering
+        )
         output = memory.tensor(recording.output)
         done = time.perf_counter()
         return TapeGraph(
             label, calls, steps, output,
             constants=constants_of(recording, fresh),
             regions=regions_of(recording, folded.ops, memory),
-            counts=Counts(len(calls), recording.views, folded.n_folded, folded.n_dropped),
+            counts=Counts(len(steps), recording.views, folded.n_folded, folded.n_dropped),
             times=CaptureSeconds(recorded - started, planned - recorded, done - planned),
             scratch_bytes=plan.n_bytes, fresh_bytes=memory.fresh_bytes,
             pinned_bytes=memory.pinned_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -65,20 +65,65 @@ class Memory:
         return None if record.origin is Origin.OWNED and values else self.tensor(place)
 
 
+class Lowering(Protocol):
+    """Compiles runs of neighbouring operations into one call each."""
+
+    @property
+    def form(self) -> str:
+        """What a step that was lowered is said to run as."""
+        ...
+
+    def lower(
+        self, name: str, args: Sequence[Any], outs: Sequence[torch.Tensor | None]
+    ) -> Sequence[Any] | None:
+        """Instructions for one operation over fixed memory; None if it is not for this compiler.
+
+        Args:
+            name: of the operation, e.g. ``aten.add.Tensor``.
+            outs: where its results go, in order.
+        """
+        ...
+
+    def program(self, instructions: Sequence[Any]) -> Callable[[], None]:
+        """One call that runs instructions in order; it keeps alive what they need."""
+        ...
+
+
 def build_calls(
-    ops: Sequence[OpCall], recording: Recording, memory: Memory, chooser: FormChooser
+    ops: Sequence[OpCall],
+    recording: Recording,
+    memory: Memory,
+    chooser: FormChooser,
+    lowering: Lowering | None = None,
 ) -> tuple[list[Callable[[], object]], list[Step]]:
-    """One prepared call per operation, in the fastest exact form."""
+    """Prepared calls for the operations: one for each run of lowered ones, else one each.
+
+    What is not lowered gets its fastest exact form.
+    """
     read = {recording.output.storage}.union(*(op.reads for op in ops))
     calls: list[Callable[[], object]] = []
     steps: list[Step] = []
+    waiting: list[Any] = []
 
     def leaf(value: Any) -> Any:
         return memory.tensor(value) if isinstance(value, Place) else value
 
+    def flush() -> None:
+        if waiting and lowering is not None:
+            calls.append(lowering.program(tuple(waiting)))
+            waiting.clear()
+
     for op in ops:
-        form = chooser.choose(op, memory.contents)
         args = map_nested(leaf, op.args)
+        if lowering is not None and not op.kwargs:
+            places = [None if p is None else memory.tensor(p) for p in op.outputs]
+            lowered = lowering.lower(op.name, args, places)
+            if lowered is not None:
+                waiting += lowered
+                steps.append(Step(op, lowering.form))
+                continue
+        flush()
+        form = chooser.choose(op, memory.contents)
         kwargs = {k: map_nested(leaf, v) for k, v in op.kwargs.items()}
         outs = [
             memory.tensor(p) if p is not None and (form.all_results or p.storage in read) else None
@@ -86,6 +131,7 @@ def build_calls(
         ]
         calls.append(form.bind(args, kwargs, outs))
         steps.append(Step(op, form.name))
+    flush()
     return calls, steps
 
 

@@ -60,7 +60,7 @@ class Counts:
     """What became of the operations that the body issued.
 
     Attributes:
-        replayed: calls of one replay.
+        replayed: operations of one replay, however few calls issue them.
         views: operations that moved no data.
         folded: computed once, at capture.
         dropped: results that nobody reads.
@@ -142,7 +142,7 @@ class TapeGraph:
 
     @property
     def ops(self) -> int:
-        """Calls of one replay."""
+        """Operations of one replay."""
         return self.counts.replayed
 
     @property
@@ -165,7 +165,7 @@ class TapeGraph:
 
     @property
     def calls(self) -> tuple[Callable[[], object], ...]:
-        """The calls of one replay, in order; :attr:`steps` says what each is."""
+        """The calls of one replay, in order: one a step, or one for several that were lowered."""
         return self._calls
 
     @property

@@ -1,0 +1,90 @@
+"""What fused modules are made of: torch's kernels, or the compiled ones where they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from firstlight.models.fuse.linear import PackedLinear, joined_bias
+from firstlight.native import PackedWeight, WeightFormat, can_pack, pack_weight
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """The choice of kernels for one model.
+
+    Attributes:
+        native: whether the compiled kernels are registered with torch.
+        format: how linear weights of the decoder are stored; None as they are.
+    """
+
+    native: bool = False
+    format: WeightFormat | None = None
+
+    def linear(self, layers: Sequence[nn.Linear]) -> nn.Module:
+        """One or several linear layers of the same input as a single multiplication."""
+        weight = torch.cat([layer.weight.detach() for layer in layers])
+        if not self.takes(weight):
+            return PackedLinear(layers)
+        return NativeLinear(pack_weight(weight, self._format_of(weight)), joined_bias(layers))
+
+    def takes(self, weight: Tensor) -> bool:
+        """Whether the compiled kernels multiply with this weight."""
+        return self.native and can_pack(weight)
+
+    def _format_of(self, weight: Tensor) -> WeightFormat | None:
+        return self.format if can_pack(weight, self.format) else None
+
+
+class NativeLinear(nn.Module):
+    """A linear layer of the compiled kernels.
+
+    A row's result does not depend on the rows beside it, and few rows cost little more than the
+    reading of the weight.
+    """
+
+    def __init__(self, weight: PackedWeight, bias: Tensor | None) -> None:
+        super().__init__()
+        # Not a parameter: it is bytes, of a layout that a state dict should not save.
+        self.data = weight.data
+        self.format = int(weight.format)
+        self.out_features = weight.out_features
+        self.in_features = weight.in_features
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., in_features]`` to ``[..., out_features]``."""
+        y: Tensor = torch.ops.firstlight.linear(
+            x, self.data, self.bias, self.format, self.out_features
+        )
+        return y
+
+
+class NativeNorm(nn.Module):
+    """RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467) in one pass.
+
+    Args:
+        offset: Gemma's norm: the weight is an offset from one, and rounding comes last.
+    """
+
+    def __init__(self, weight: Tensor, eps: float, *, offset: bool) -> None:
+        super().__init__()
+        self.weight = 1.0 + weight.detach().float() if offset else weight.detach()
+        self.eps = eps
+        self.offset = offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., width]`` to the same."""
+        y: Tensor = torch.ops.firstlight.rms_norm(x, self.weight, self.eps, self.offset)
+        return y
+
+
+_GATES = {"SiLU": 0, "SiLUActivation": 0, "GELUTanh": 1, "PytorchGELUTanh": 1}
+
+
+def gate_kind(activation: object) -> int | None:
+    """The compiled gate that is named like an activation; None if there is none."""
+    return _GATES.get(type(activation).__name__)

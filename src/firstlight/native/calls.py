@@ -1,0 +1,145 @@
+"""Instructions from tensors: which numbers and addresses each operation hands to the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from firstlight.native.instruction import Instruction, Op, instruction
+from firstlight.native.weights import LANES, WeightFormat
+
+SPLIT = 128
+MOST_SPLITS = 32
+"""A context is attended to in splits of at least ``SPLIT`` keys, and in at most so many."""
+
+
+def rows_of(x: Tensor) -> tuple[int, int] | None:
+    """(rows, stride of a row) of a tensor whose last axis is contiguous; None if rows lie unevenly.
+
+    Axes of one element may stand anywhere.
+    """
+    if x.shape[-1] > 1 and x.stride(-1) != 1:
+        return None
+    axes = [(n, s) for n, s in zip(x.shape[:-1], x.stride()[:-1], strict=True) if n != 1]
+    for (_, outer), (n, inner) in zip(axes, axes[1:], strict=False):
+        if outer != n * inner:
+            return None
+    rows = x[..., 0].numel()
+    return rows, axes[-1][1] if axes else x.shape[-1]
+
+
+def _even(x: Tensor) -> tuple[int, int]:
+    found = rows_of(x)
+    if found is None:
+        raise ValueError(f"rows of strides {x.stride()} lie unevenly")
+    return found
+
+
+def linear_call(
+    x: Tensor, weight: Tensor, bias: Tensor | None, format: int, out: Tensor
+) -> Instruction:
+    """``out[rows, N] = x[rows, K] w^T + bias``."""
+    (rows, ldx), (_, ldy) = _even(x), _even(out)
+    numbers = (rows, x.shape[-1], out.shape[-1], ldx, ldy)
+    return instruction(
+        Op.LINEAR, (x, weight, bias, out), numbers, dtype=x.dtype, kind=WeightFormat(format)
+    )
+
+
+def rms_norm_call(x: Tensor, weight: Tensor, eps: float, offset: bool, out: Tensor) -> Instruction:
+    """RMSNorm of rows."""
+    (rows, ldx), (_, ldy) = _even(x), _even(out)
+    numbers = (rows, x.shape[-1], ldx, ldy)
+    return instruction(
+        Op.RMS_NORM, (x, weight, out), numbers, (eps,), dtype=x.dtype, kind=int(offset)
+    )
+
+
+def rotate_call(
+    x: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, eps: float, offset: bool,
+    out: Tensor,
+) -> Instruction:  # fmt: skip
+    """Heads ``[rows, heads, dim]`` normalised, if there is a weight, and turned."""
+    rows, heads, dim = out.shape
+    numbers = (rows, heads, dim, x.stride(0), _even(cos)[1])
+    tensors = (x, cos, sin, weight, out)
+    return instruction(Op.ROTATE, tensors, numbers, (eps,), dtype=x.dtype, kind=int(offset))
+
+
+def gate_call(x: Tensor, kind: int, out: Tensor) -> Instruction:
+    """``act(x[:, :width]) * x[:, width:]``."""
+    (rows, ldx), (_, ldy) = _even(x), _even(out)
+    numbers = (rows, out.shape[-1], ldx, ldy)
+    return instruction(Op.GATE, (x, out), numbers, dtype=x.dtype, kind=kind)
+
+
+def add_call(a: Tensor, b: Tensor, out: Tensor) -> Instruction | None:
+    """``a + b`` of equal shapes; None where rows lie unevenly."""
+    found = [rows_of(t) for t in (a, b, out)]
+    if a.shape != b.shape or a.shape != out.shape or None in found:
+        return None
+    strides = [pair[1] for pair in found if pair is not None]
+    numbers = (a[..., 0].numel(), a.shape[-1], *strides)
+    return instruction(Op.ADD, (a, b, out), numbers, dtype=a.dtype)
+
+
+def attention_calls(
+    q: Tensor, k: Tensor, v: Tensor, k_pool: Tensor, v_pool: Tensor,
+    write_locations: Tensor, page_table: Tensor, attention_rows: Tensor,
+    block_bounds: Tensor | None, out: Tensor, scale: float, window: int, last_only: bool,
+    scratch: Tensor,
+) -> Sequence[Instruction]:  # fmt: skip
+    """Store the rows' keys and values, attend split by split, and join the splits.
+
+    Args:
+        scratch: float32, at least :func:`scratch_floats` of it.
+    """
+    requests, max_pages = page_table.shape
+    kv_heads, key_dim, value_dim = k.shape[1], q.shape[2], v.shape[2]
+    split, splits = splits_of(max_pages * k_pool.shape[1])
+    store = instruction(
+        Op.STORE_KV,
+        (k, v, k_pool, v_pool, write_locations),
+        (
+            k.shape[0], kv_heads, key_dim, value_dim, k.stride(0), k.stride(1), v.stride(0),
+            v.stride(1), *k_pool.stride()[1:3], *v_pool.stride()[1:3],
+        ),
+        dtype=q.dtype,
+    )  # fmt: skip
+    numbers = (
+        q.shape[0], kv_heads, q.shape[1] // kv_heads, key_dim, value_dim, q.stride(0), q.stride(1),
+        *k_pool.stride()[1:3], *v_pool.stride()[1:3], requests, max_pages, k_pool.shape[1], split,
+        splits,
+    )  # fmt: skip
+    tensors = (q, k_pool, v_pool, page_table, attention_rows, block_bounds, scratch, out)
+    return (
+        store,
+        *(
+            instruction(op, tensors, numbers, (scale, window), dtype=q.dtype, kind=int(last_only))
+            for op in (Op.ATTEND, Op.MERGE_SPLITS)
+        ),
+    )
+
+
+def splits_of(max_context: int) -> tuple[int, int]:
+    """(keys of a split, splits) for contexts of up to ``max_context``."""
+    split = max(SPLIT, -(-max_context // MOST_SPLITS))
+    return split, -(-max_context // split)
+
+
+def scratch_floats(rows: int, heads: int, value_dim: int, max_context: int) -> int:
+    """Float32 values that partial results take: values, padded to whole vectors, and two more."""
+    wide = -(-value_dim // LANES) * LANES + LANES
+    return rows * heads * splits_of(max_context)[1] * wide
+
+
+def can_attend(q: Tensor, v: Tensor, max_context: int) -> bool:
+    """Whether the kernel's fixed buffers hold a head and a split of this size."""
+    return (
+        q.dtype in (torch.float32, torch.bfloat16)
+        and q.shape[2] <= 512
+        and v.shape[2] <= 512
+        and splits_of(max_context)[0] <= 1024
+    )

@@ -1,0 +1,114 @@
+"""The compiled library, its threads, and torch operations on them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firstlight.native.build import NativeUnavailableError, build_library
+from firstlight.native.instruction import Instruction, array_of
+from firstlight.native.ops import register
+
+_VERSION = 1
+"""Of the layout of instructions; see ``fl_version``."""
+
+
+class Kernels:
+    """The library with a team of threads; one program runs at a time.
+
+    The threads sleep between programs, after some microseconds of looking out for the next one.
+
+    Raises:
+        NativeUnavailableError: the file cannot be loaded, or is of another version.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        try:
+            self._library = _load(path)
+        except (OSError, AttributeError) as error:
+            raise NativeUnavailableError(f"{path} cannot be loaded: {error}") from error
+        self.threads = threads
+        self.path = path
+        self._machine = self._library.fl_open(threads)
+        self._capacity = int(self._library.fl_capacity())
+
+    def program(self, instructions: Sequence[Instruction]) -> Callable[[], None]:
+        """A call that runs the instructions in order.
+
+        Each starts when the one before it is done. The call keeps their tensors alive.
+        """
+        runs = [
+            _Program(self._library.fl_run, self._machine, self._ready(part), len(part), part)
+            for part in _parts(instructions, self._capacity)
+        ]
+        return runs[0] if len(runs) == 1 else _Chain(tuple(runs))
+
+    def run(self, *instructions: Instruction) -> None:
+        """Run instructions once."""
+        self._library.fl_run(self._machine, self._ready(instructions), len(instructions))
+
+    def _ready(self, instructions: Sequence[Instruction]) -> Any:
+        array = array_of(instructions)
+        self._library.fl_prepare(array, len(instructions))
+        return array
+
+
+class _Program:
+    """A plain call with prepared arguments: no work is left for the replay."""
+
+    __slots__ = ("_arguments", "_kept", "_run")
+
+    def __init__(self, run: Any, machine: int, array: Any, n: int, kept: Sequence[object]) -> None:
+        self._run = run
+        self._arguments = (machine, array, n)
+        self._kept = tuple(kept)
+
+    def __call__(self) -> None:
+        self._run(*self._arguments)
+
+
+class _Chain:
+    def __init__(self, programs: tuple[_Program, ...]) -> None:
+        self._programs = programs
+
+    def __call__(self) -> None:
+        for program in self._programs:
+            program()
+
+
+def _parts(instructions: Sequence[Instruction], size: int) -> list[Sequence[Instruction]]:
+    return [instructions[i : i + size] for i in range(0, len(instructions), size)]
+
+
+def _load(path: Path) -> Any:
+    library = ctypes.CDLL(str(path))
+    version, width = library.fl_version(), library.fl_instruction_bytes
+    width.restype = ctypes.c_int64
+    if version != _VERSION or width() != ctypes.sizeof(Instruction):
+        raise NativeUnavailableError(f"{path} is of another version ({version})")
+    library.fl_open.restype = ctypes.c_void_p
+    library.fl_open.argtypes = (ctypes.c_int32,)
+    library.fl_prepare.argtypes = (ctypes.c_void_p, ctypes.c_int32)
+    library.fl_prepare.restype = None
+    library.fl_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+    library.fl_run.restype = None
+    return library
+
+
+@cache
+def open_kernels(cache_dir: Path | None) -> Kernels:
+    """The kernels of this process, compiled if they are not yet, with torch's number of threads.
+
+    torch's registry of operations and the threads are the process's: so is the result.
+
+    Raises:
+        NativeUnavailableError: see :func:`build_library` and :class:`Kernels`.
+    """
+    kernels = Kernels(build_library(cache_dir), torch.get_num_threads())
+    register(kernels)
+    return kernels

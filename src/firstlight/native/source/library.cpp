@@ -1,0 +1,89 @@
+// The functions that Python calls.
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "attention.h"
+#include "elementwise.h"
+#include "instruction.h"
+#include "linear.h"
+#include "threads.h"
+
+namespace firstlight {
+
+std::uint32_t pieces_of(const Instruction& i) {
+  switch (i.op) {
+    case Op::LINEAR: return LinearPieces(i).count();
+    case Op::ATTEND: return std::uint32_t(i.n[0] * i.n[1] * i.n[15]);
+    case Op::MERGE_SPLITS: return std::uint32_t(i.n[0]);
+    default: return row_pieces(i.n[0]);
+  }
+}
+
+template <class T>
+void compute(const Instruction& i, std::uint32_t piece, Scratch& scratch) {
+  switch (i.op) {
+    case Op::LINEAR: return linear<T>(i, piece, scratch);
+    case Op::RMS_NORM: return rms_norm<T>(i, piece);
+    case Op::ROTATE: return rotate<T>(i, piece);
+    case Op::GATE: return gate<T>(i, piece);
+    case Op::ADD: return add<T>(i, piece);
+    case Op::STORE_KV: return store_kv<T>(i, piece);
+    case Op::ATTEND: return attend<T>(i, piece);
+    case Op::MERGE_SPLITS: return merge_splits<T>(i, piece);
+  }
+}
+
+struct Program final : Job {
+  const Instruction* instructions;
+  int count;
+  Scratch* scratch;  // one per thread
+
+  Program(const Instruction* from, int n, Scratch* s)
+      : instructions(from), count(n), scratch(s) {}
+  int size() const override { return count; }
+  std::uint32_t pieces(int i) const override { return instructions[i].pieces; }
+  void work(int i, std::uint32_t piece, int thread) const override {
+    const Instruction& one = instructions[i];
+    if (one.is_bf16) compute<bf16>(one, piece, scratch[thread]);
+    else compute<float>(one, piece, scratch[thread]);
+  }
+};
+
+struct Machine {
+  explicit Machine(int threads) : scratch(threads), team(threads) {}
+  std::vector<Scratch> scratch;
+  std::mutex one_caller;
+  Team team;
+};
+
+}  // namespace firstlight
+
+using namespace firstlight;
+
+extern "C" {
+
+// Changes with the layout of Instruction.
+std::int32_t fl_version() { return 1; }
+std::int64_t fl_instruction_bytes() { return sizeof(Instruction); }
+std::int32_t fl_capacity() { return Team::CAPACITY; }
+std::int64_t fl_panel_bytes(std::int32_t kind, std::int64_t k) { return panel_bytes(kind, k); }
+
+void* fl_open(std::int32_t threads) { return new Machine(threads); }
+void fl_close(void* machine) { delete (Machine*)machine; }
+
+// Once for each program, before it is run.
+void fl_prepare(Instruction* instructions, std::int32_t n) {
+  for (int i = 0; i < n; ++i) instructions[i].pieces = pieces_of(instructions[i]);
+}
+
+void fl_run(void* machine, const Instruction* instructions, std::int32_t n) {
+  auto* m = (Machine*)machine;
+  std::lock_guard<std::mutex> lock(m->one_caller);
+  Program program(instructions, n, m->scratch.data());
+  m->team.run(program);
+  m->team.settle();
+}
+
+}  // extern "C"
