@@ -61,6 +61,12 @@ def test_qwen3_takes_the_frames_that_its_own_function_takes(
     assert rules.sample(total, source_fps, fps, None) == expected.tolist()
 
 
+def test_steps_that_add_up_to_less_than_the_video_take_no_frame_behind_it() -> None:
+    taken = RULES["qwen2"].of({"max_frames": 64}).sample(63, 1.0, None, 26)
+    assert len(taken) == 26
+    assert taken[-1] == 60
+
+
 @pytest.mark.parametrize("family", RULES)
 @given(
     total=st.integers(1, 2000),
