@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firstlight.attention.batch import RowsInMemory
-from firstlight.attention.context import FewRows, PagedAttention, SideViews
+from firstlight.attention.context import PagedAttention, SideViews
 from firstlight.attention.cpu import attention_
 from firstlight.attention.layer import AttentionLayer
 from firstlight.attention.metadata import attention_values, slot_suffix
@@ -11,7 +11,6 @@ from firstlight.attention.op import attention_op
 
 __all__ = [
     "AttentionLayer",
-    "FewRows",
     "PagedAttention",
     "RowsInMemory",
     "SideViews",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,33 +31,19 @@ class SideViews:
 
 
 @dataclass(frozen=True, slots=True)
-class FewRows:
-    """Another kernel for the same operation, for batches of few query rows.
-
-    Attributes:
-        op: takes the arguments of ``firstlight::attention``.
-        most: query rows up to which it is used.
-    """
-
-    op: Any
-    most: int
-
-
-@dataclass(frozen=True, slots=True)
 class PagedAttention:
     """Attention over a :class:`KVPool`; one instance per bucket, since the views are its length.
 
     Attributes:
         sides: one a side of the pool's layout, in its order.
         block_bounds: int64 ``[T, 2]`` for prefix-LM models, else None.
-        few_rows: what serves few query rows; None takes one kernel for all. The number of rows is
-            the shape's, so that a graph holds the kernel that an eager run of it would take.
+        op: the operation, or another one with its arguments.
     """
 
     pool: KVPool
     sides: Sequence[SideViews]
     block_bounds: Tensor | None = None
-    few_rows: FewRows | None = None
+    op: Any = field(default_factory=attention_op)
 
     def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store the rows' keys and values and attend.
@@ -102,9 +88,7 @@ class PagedAttention:
             )
         views = self.sides[side]
         out = torch.empty(*q.shape[:2], v.shape[2], dtype=q.dtype, device=q.device)
-        few = self.few_rows
-        op = attention_op() if few is None or q.shape[0] > few.most else few.op
-        op(
+        self.op(
             q,
             k,
             v,

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing import Any
+
 import torch
 
-from firstlight.attention import FewRows
+from firstlight.attention import attention_op
 from firstlight.config import EngineConfig
-from firstlight.native import Kernels, NativeLowering, NativeUnavailableError, open_kernels
-
-_FEW_ROWS = 32
-"""Query rows up to which the compiled attention, which goes row by row, is used."""
+from firstlight.memory import KVPool
+from firstlight.native import (
+    Kernels,
+    NativeLowering,
+    NativeUnavailableError,
+    can_attend,
+    open_kernels,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +32,14 @@ class NativeTier:
     kernels: Kernels | None
     reason: str = ""
 
-    @property
-    def few_rows(self) -> FewRows | None:
-        """The attention kernel for few rows."""
-        if self.kernels is None:
-            return None
-        return FewRows(torch.ops.firstlight.attend_rows.default, _FEW_ROWS)
+    def attention(self, pool: KVPool) -> Any:
+        """The attention operation for the heads of a pool."""
+        shapes = {
+            (k.dtype, k.shape[3], v.shape[3]) for k, v in zip(pool.keys, pool.values, strict=True)
+        }
+        if self.kernels is None or not all(can_attend(*shape) for shape in shapes):
+            return attention_op()
+        return torch.ops.firstlight.attend_rows.default
 
     def lowering(self) -> NativeLowering | None:
         """What compiles runs of a tape; one for all graphs of an engine."""
@@ -47,7 +55,9 @@ def open_tier(config: EngineConfig, dtype: torch.dtype) -> NativeTier:
     if config.device != "cpu":
         return NativeTier(None, f"the kernels are for CPUs, the device is {config.device}")
     if dtype not in (torch.float32, torch.bfloat16):
-        return NativeTier(None, f"the kernels compute in float32 and bfloat16, the model in {dtype}")
+        return NativeTier(
+            None, f"the kernels compute in float32 and bfloat16, the model in {dtype}"
+        )
     try:
         return NativeTier(open_kernels(config.cache_dir))
     except NativeUnavailableError as error:

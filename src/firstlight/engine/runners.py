@@ -156,13 +156,14 @@ class RunnerBuilder:
 
     def _inputs(self, phase: Phase, registry: SlotRegistry) -> Callable[[int], BodyInputs]:
         names = [AttentionNames(suffix) for suffix in self._suffixes]
+        op = self._native.attention(self._pool)
 
         def attention(slots: SlotRegistry, extent: Extent) -> PagedAttention:
             sides = tuple(
                 SideViews(*(slots.view(name, extent) for name in side.all)) for side in names
             )
             blocks = slots.view(BLOCK_BOUNDS, extent) if slots.has(BLOCK_BOUNDS) else None
-            return PagedAttention(self._pool, sides, blocks, self._native.few_rows)
+            return PagedAttention(self._pool, sides, blocks, op)
 
         def inputs(rows: int) -> BodyInputs:
             extent = phase_extent(phase, rows, registry.capacity)

@@ -7,6 +7,7 @@ there (:mod:`.build`). Without a compiler everything runs on torch's kernels.
 from __future__ import annotations
 
 from firstlight.native.build import NativeUnavailableError, build_library
+from firstlight.native.calls import can_attend
 from firstlight.native.kernels import Kernels, open_kernels
 from firstlight.native.lowering import NativeLowering
 from firstlight.native.weights import PackedWeight, WeightFormat, can_pack, pack_weight
@@ -18,6 +19,7 @@ __all__ = [
     "PackedWeight",
     "WeightFormat",
     "build_library",
+    "can_attend",
     "can_pack",
     "open_kernels",
     "pack_weight",

@@ -11,8 +11,13 @@ from firstlight.native.instruction import Instruction, Op, instruction
 from firstlight.native.weights import LANES, WeightFormat
 
 SPLIT = 128
+LONGEST_SPLIT = 1024
 MOST_SPLITS = 32
-"""A context is attended to in splits of at least ``SPLIT`` keys, and in at most so many."""
+"""A context is attended to in at most so many splits, as far as none gets longer than a kernel has
+room for."""
+LARGEST_HEAD = 512
+FEWEST_ROWS = 8
+"""Rows of a request from which on they are computed in tiles; see ``source/tiles.h``."""
 
 
 def rows_of(x: Tensor) -> tuple[int, int] | None:
@@ -114,18 +119,22 @@ def attention_calls(
         splits,
     )  # fmt: skip
     tensors = (q, k_pool, v_pool, page_table, attention_rows, block_bounds, scratch, out)
+    ops = [Op.ATTEND, Op.MERGE_SPLITS]
+    if not last_only and q.shape[0] >= FEWEST_ROWS:
+        ops.append(Op.ATTEND_TILES)
+    kind = int(last_only)
     return (
         store,
         *(
-            instruction(op, tensors, numbers, (scale, window), dtype=q.dtype, kind=int(last_only))
-            for op in (Op.ATTEND, Op.MERGE_SPLITS)
+            instruction(op, tensors, numbers, (scale, window), dtype=q.dtype, kind=kind)
+            for op in ops
         ),
     )
 
 
 def splits_of(max_context: int) -> tuple[int, int]:
     """(keys of a split, splits) for contexts of up to ``max_context``."""
-    split = max(SPLIT, -(-max_context // MOST_SPLITS))
+    split = min(max(SPLIT, -(-max_context // MOST_SPLITS)), LONGEST_SPLIT)
     return split, -(-max_context // split)
 
 
@@ -135,11 +144,7 @@ def scratch_floats(rows: int, heads: int, value_dim: int, max_context: int) -> i
     return rows * heads * splits_of(max_context)[1] * wide
 
 
-def can_attend(q: Tensor, v: Tensor, max_context: int) -> bool:
-    """Whether the kernel's fixed buffers hold a head and a split of this size."""
-    return (
-        q.dtype in (torch.float32, torch.bfloat16)
-        and q.shape[2] <= 512
-        and v.shape[2] <= 512
-        and splits_of(max_context)[0] <= 1024
-    )
+def can_attend(dtype: torch.dtype, key_dim: int, value_dim: int) -> bool:
+    """Whether the kernel's fixed buffers hold such heads."""
+    known = dtype in (torch.float32, torch.bfloat16)
+    return known and key_dim % 2 == 0 and max(key_dim, value_dim) <= LARGEST_HEAD

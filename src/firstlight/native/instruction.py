@@ -22,6 +22,7 @@ class Op(IntEnum):
     STORE_KV = 5
     ATTEND = 6
     MERGE_SPLITS = 7
+    ATTEND_TILES = 8
 
 
 class Instruction(ctypes.Structure):

@@ -50,9 +50,7 @@ def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport, kit: Kit)
     _swap_norms(decoder, report, kit)
 
 
-def _fused_attention(
-    old: nn.Module, hidden_size: int, rotary: Rotary, kit: Kit
-) -> _Candidate:
+def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary, kit: Kit) -> _Candidate:
     new = FusedAttention(old, heard(old, hidden_size, rotary), kit)
     return new, attention_parity(old, new, hidden_size, rotary)
 

@@ -57,6 +57,7 @@ struct Attend {
   struct Sight {
     std::int64_t begin = 0, end = 0, slot = 0;
     const std::int32_t* pages = nullptr;  // null: one run
+    std::int64_t count = 0;               // rows of the request in this step
     bool live() const { return end > begin; }
   };
 
@@ -75,6 +76,7 @@ struct Attend {
       }
       Sight s;
       s.end = own + 1;
+      s.count = i.kind == 1 ? 1 : count;
       if (i.p[5] != nullptr && i.kind == 0) {
         const auto* bounds = (const std::int64_t*)i.p[5] + row * 2;
         s.end = std::max(s.end, bounds[1]);
@@ -169,6 +171,8 @@ void attend_group(const Attend& a, const Attend::Sight& s, std::int64_t row, std
     weigh<T, G, 1>(a, s, values, scores, begin, end, column, out);
 }
 
+constexpr int FEWEST_ROWS = 8;  // of a request, from which on tiles.h computes them
+
 // A piece is a row, a head of keys and a split.
 template <class T>
 void attend(const Instruction& i, std::uint32_t piece) {
@@ -176,7 +180,8 @@ void attend(const Instruction& i, std::uint32_t piece) {
   std::int64_t part = piece % a.splits, kv = piece / a.splits % a.kv_heads;
   std::int64_t row = piece / a.splits / a.kv_heads;
   Attend::Sight s = a.sight(row);
-  if (!s.live() || part * a.split >= s.end || (part + 1) * a.split <= s.begin) return;
+  if (!s.live() || s.count >= FEWEST_ROWS) return;
+  if (part * a.split >= s.end || (part + 1) * a.split <= s.begin) return;
   std::int64_t g = 0;
   for (; g + 4 <= a.group; g += 4) attend_group<T, 4>(a, s, row, kv, g, part);
   switch (a.group - g) {
@@ -191,6 +196,7 @@ template <class T>
 void merge_splits(const Instruction& i, std::uint32_t row) {
   Attend a(i);
   Attend::Sight s = a.sight(row);
+  if (s.count >= FEWEST_ROWS) return;
   std::int64_t heads = a.kv_heads * a.group;
   std::int64_t first = s.begin / a.split, last = (s.end + a.split - 1) / a.split;
   for (std::int64_t h = 0; h < heads; ++h) {

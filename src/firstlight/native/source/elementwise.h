@@ -68,6 +68,17 @@ void rms_norm(const Instruction& i, std::uint32_t piece) {
   }
 }
 
+// The other half of a head at the same columns, negated for the first half.
+inline f32x16 quarter_turn(const float* head, std::int64_t c, std::int64_t half) {
+  return c < half ? -load16(head + c + half) : load16(head + c - half);
+}
+inline f32x16 quarter_turn(const float* head, std::int64_t c, std::int64_t half, int live) {
+  f32x16 turned{};
+  for (int l = 0; l < live; ++l)
+    turned[l] = c + l < half ? -head[c + l + half] : head[c + l - half];
+  return turned;
+}
+
 // Heads of a row, normalised each where there is a weight, and turned.
 //
 // n: rows, heads, head_dim, stride of x, stride of cos and sin. f: eps. p: x [rows, heads * dim],
@@ -92,11 +103,8 @@ void rotate(const Instruction& i, std::uint32_t piece) {
         put(head + c, v, live);
       });
       along(dim, [&](std::int64_t c, int live) {
-        f32x16 turned{};
-        for (int l = 0; l < live; ++l) {
-          std::int64_t at = c + l;
-          turned[l] = at < half ? -head[at + half] : head[at - half];
-        }
+        f32x16 turned =
+            half % LANES ? quarter_turn(head, c, half, live) : quarter_turn(head, c, half);
         f32x16 straight = as_stored<T>(take(head + c, live) * take(cos + c, live));
         put(y + c, straight + as_stored<T>(turned * take(sin + c, live)), live);
       });

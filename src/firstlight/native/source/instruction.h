@@ -14,6 +14,7 @@ enum class Op : std::int32_t {
   STORE_KV = 5,
   ATTEND = 6,
   MERGE_SPLITS = 7,
+  ATTEND_TILES = 8,
 };
 
 // Which names the fields have is said at each kernel.

@@ -9,6 +9,7 @@
 #include "instruction.h"
 #include "linear.h"
 #include "threads.h"
+#include "tiles.h"
 
 namespace firstlight {
 
@@ -17,6 +18,10 @@ std::uint32_t pieces_of(const Instruction& i) {
     case Op::LINEAR: return LinearPieces(i).count();
     case Op::ATTEND: return std::uint32_t(i.n[0] * i.n[1] * i.n[15]);
     case Op::MERGE_SPLITS: return std::uint32_t(i.n[0]);
+    case Op::ATTEND_TILES: {
+      std::int64_t each = tile_rows(i.n[2]);
+      return std::uint32_t((i.n[0] + each - 1) / each * i.n[1]);
+    }
     default: return row_pieces(i.n[0]);
   }
 }
@@ -32,6 +37,7 @@ void compute(const Instruction& i, std::uint32_t piece, Scratch& scratch) {
     case Op::STORE_KV: return store_kv<T>(i, piece);
     case Op::ATTEND: return attend<T>(i, piece);
     case Op::MERGE_SPLITS: return merge_splits<T>(i, piece);
+    case Op::ATTEND_TILES: return attend_tiles<T>(i, piece);
   }
 }
 

@@ -86,9 +86,7 @@ class TapeBackend:
         plan = plan_memory(recording, folded.ops, folded.constants)
         memory = Memory(recording, plan, self.scratch, pin_output=self._pin_output)
         planned = time.perf_counter()
-        calls, steps = build_calls(
-            folded.ops, recording, memory, self._chooser, self._lowering
-        )
+        calls, steps = build_calls(folded.ops, recording, memory, self._chooser, self._lowering)
         output = memory.tensor(recording.output)
         done = time.perf_counter()
         return TapeGraph(
