@@ -299,6 +299,28 @@ def test_thoughts_are_told_from_the_answer(page: Any) -> None:
     assert answer.locator(".thoughts .text").inner_text() == "It is round."
 
 
+def test_an_answer_in_markdown_is_shown_as_elements_and_copied_as_it_came(
+    chrome: Any, demo: Running
+) -> None:
+    text = "It has **two** parts:\n\n1. `a`\n2. b\n"
+    pieces = [{"index": 0, "delta": {"content": c}, "finish_reason": None} for c in text]
+    events = b"".join(event({"choices": [piece]}) for piece in pieces)
+    permissions = ["clipboard-read", "clipboard-write"]
+    with page_of(chrome, demo.url + "/", permissions=permissions) as page:
+        page.route(
+            "**/v1/chat/completions",
+            lambda route: route.fulfill(body=events, content_type="text/event-stream"),
+        )
+        answer = ask(page, "What is it?")
+        assert answer.locator(".answer > .text > p strong").inner_text() == "two"
+        assert answer.locator(".answer > .text > ol > li").all_inner_texts() == ["a", "b"]
+        items = answer.locator(".answer > .text > ol")
+        assert items.evaluate("(one) => getComputedStyle(one).listStyleType") == "decimal"
+        answer.get_by_role("button", name="Copy").click()
+        page.get_by_text("Copied").wait_for(state="attached")
+        assert page.evaluate("navigator.clipboard.readText()") == text
+
+
 def test_a_full_server_says_when_to_try_again(page: Any) -> None:
     failure = Failure(429, "the queue is full", "rate_limit_error", None, "queue_full")
     page.route(
