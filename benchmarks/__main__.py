@@ -6,6 +6,7 @@ Every figure in the README comes from here.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import torch
 
 from benchmarks.concurrency import concurrency_rows
 from benchmarks.generation import decode_row, picture_row, prefill_rows
+from benchmarks.http_overhead import overhead_rows
 from benchmarks.machine import about
+from benchmarks.peers.cli import main as peers
 from benchmarks.process import start_to_answer
 from benchmarks.reference import Reference
 from benchmarks.replay import replay_rows
@@ -59,6 +62,12 @@ def requests(rounds: int) -> Iterator[Row]:
         yield from scheduler_rows(name, rounds=rounds)
 
 
+def http(rounds: int) -> Iterator[Row]:
+    """What a server adds to the Python API, at one client."""
+    for name in DTYPES:
+        yield from overhead_rows(name, rounds=rounds)
+
+
 def smollm2(rounds: int) -> Iterator[Row]:
     """Decode of SmolLM2-135M-Instruct in bfloat16."""
     path = gguf_path()
@@ -80,13 +89,16 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
     "bundled": bundled,
     "replay": replay,
     "requests": requests,
+    "http": http,
     "smollm2": smollm2,
     "start": start,
 }
 
 
 def main() -> None:
-    """Run the chosen cases."""
+    """Run the chosen cases; ``peers`` has a command line of its own."""
+    if sys.argv[1:2] == ["peers"]:
+        return peers(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; or all")
     parser.add_argument("--rounds", type=int, default=9, help="rounds of each comparison")
