@@ -134,6 +134,13 @@ class ServerSettings:
         "of its answer.",
         is_above_zero,
     )
+    keep_alive_seconds: int = setting(
+        75,
+        "an int from 1",
+        "How long a connection without a request is kept. Shorter than a client keeps it, it may "
+        "end just when the next request is sent: clients' libraries keep one for 5 to 60 s.",
+        is_int(1),
+    )
     stall_seconds: float = setting(
         60.0,
         _SECONDS,
