@@ -179,8 +179,8 @@ class ServerSettings:
     otlp_traces_endpoint: str | None = setting(
         None,
         "None, or an http or https address without user, password, query and fragment",
-        "The same to this collector, e.g. `http://127.0.0.1:4318/v1/traces`, by OTLP over HTTP. "
-        "Keys for it belong into `OTEL_EXPORTER_OTLP_HEADERS`.",
+        "Send spans to this collector, by OTLP over HTTP, as to `http://127.0.0.1:4318/v1/traces`. "
+        "It is printed at the start: keys for it belong into `OTEL_EXPORTER_OTLP_HEADERS`.",
         or_none(is_bare_url),
     )
 
