@@ -32,6 +32,20 @@ def responses() -> str:
     return _fields(ResponsesRequest)
 
 
+def tokenize() -> str:
+    """The fields of a request for the tokens of a prompt."""
+    from firstlight.server.schemas.tokens import TokenizeRequest
+
+    return _fields(TokenizeRequest)
+
+
+def detokenize() -> str:
+    """The fields of a request for the text of tokens."""
+    from firstlight.server.schemas.tokens import DetokenizeRequest
+
+    return _fields(DetokenizeRequest)
+
+
 def metrics() -> str:
     """Every metric of the server, by the part that it is about."""
     from firstlight.server.metric_specs import GROUPS
