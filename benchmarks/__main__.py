@@ -25,6 +25,7 @@ from benchmarks.reuse import reuse_rows
 from benchmarks.row import Row
 from benchmarks.scheduler_share import scheduler_rows
 from benchmarks.smollm2 import gguf_path
+from benchmarks.step_cost import step_rows
 from firstlight import LLM
 from firstlight.config import EngineConfig
 from firstlight.demo import model_path, pictures
@@ -49,9 +50,11 @@ def bundled(rounds: int) -> Iterator[Row]:
 
 
 def replay(rounds: int) -> Iterator[Row]:
-    """Captured against eager, and the host's share of a replay."""
+    """Captured against eager; the host's share and the calls of a replay; bytes copied."""
     for name in DTYPES:
-        yield from replay_rows(LLM(dtype=name), name, rounds=rounds)
+        llm = LLM(dtype=name)
+        yield from replay_rows(llm, name, rounds=rounds)
+        yield from step_rows(llm, name)
 
 
 def requests(rounds: int) -> Iterator[Row]:
@@ -115,7 +118,7 @@ def main() -> None:
     for name in options.cases or CASES:
         for row in CASES[name](options.rounds):
             rows.append(row)
-            print(f"{row.name}: {row.ours:g} ms, ratio {row.ratio}", flush=True)
+            print(f"{row.name}: {row.ours:g} {row.unit}, ratio {row.ratio}", flush=True)
     write(rows, about(), options.json)
 
 
