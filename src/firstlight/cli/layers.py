@@ -102,8 +102,14 @@ def _names(command: Any) -> Iterator[tuple[str, tuple[Any, bool]]]:
                 if name.startswith("--"):
                     yield name.removeprefix("--"), (parameter, negates)
         # The name of a setting is understood as well, as in the Python API.
-        if not parameter.name.startswith("peer"):
-            yield _normal(parameter.name), (parameter, False)
+        setting = _normal(parameter.name)
+        if not parameter.name.startswith("peer") and setting not in _OWN_VARIABLES:
+            yield setting, (parameter, False)
+
+
+def says_yes(value: str | None) -> bool:
+    """Whether a variable turns a flag on."""
+    return (value or "").lower() in _TRUE
 
 
 def _place(

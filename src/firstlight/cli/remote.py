@@ -47,9 +47,13 @@ class RemoteModel:
             headers["authorization"] = f"Bearer {api_key}"
         timeout = httpx2.Timeout(_WAIT_SECONDS, connect=_CONNECT_SECONDS)
         self._client = httpx2.Client(base_url=self.url, headers=headers, timeout=timeout)
-        names = self._names()
-        if model is None and not names:
-            raise ConfigError(f"--server = {url!r} names no model; give one as MODEL")
+        try:
+            names = self._names()
+            if model is None and not names:
+                raise ConfigError(f"--server = {url!r} names no model; give one as MODEL")
+        except ConfigError:
+            self.close()
+            raise
         self.name = names[0] if model is None else model
 
     def stream_chat(
