@@ -7,7 +7,6 @@ say: names that differ, shorter words for ``--help``, and what is no option.
 from __future__ import annotations
 
 import re
-import re
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
