@@ -234,6 +234,18 @@ def test_graphs_are_shown_as_pictures_with_words_for_each(
         drawn = page.locator("#graphs svg, #graphs .bar")
         told = [drawn.nth(i).get_attribute("aria-label") for i in range(drawn.count())]
         assert all(told)
+        columns = "(all) => new Set(all.map((one) => one.getAttribute('x'))).size"
+        for caption in ("Seconds to capture", "Bytes that each"):
+            drawings = page.locator("figure", has_text=caption)
+            found = [
+                drawings.nth(i).locator("rect.fill").evaluate_all(columns)
+                for i in range(drawings.count())
+            ]
+            assert found == [2, 1], caption  # a column for each bucket of prefill, and of decode
+        coverage = [text for text in told if text.startswith(("prefill: ", "decode: "))]
+        assert len(coverage) == 4
+        assert sum("from graphs" in text for text in coverage) == 2
+        assert sum("of padding" in text for text in coverage) == 2
         reasons = page.get_by_role("group", name="Why batches ran eager")
         assert "The batch has more tokens than the largest bucket." in reasons.inner_text()
         page.get_by_text("All buckets as a table").first.click()
