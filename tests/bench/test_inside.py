@@ -13,8 +13,15 @@ def report(
 ) -> dict[str, Any]:
     """A report of ``/v1/graphs`` about prefill."""
     reasons = [{"reason": name, "meaning": "", "batches": n} for name, n in eager.items()]
-    phase = {"batches": batches, "graph": graph, "share": None, "live_rows": live}
-    phase |= {"padding_rows": padding, "replays": replays, "reasons": reasons}
+    phase: dict[str, Any] = {
+        "batches": batches,
+        "graph": graph,
+        "share": None,
+        "live_rows": live,
+        "padding_rows": padding,
+        "replays": replays,
+        "reasons": reasons,
+    }
     return {"coverage": {"prefill": phase}}
 
 
