@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.docs.commands import commands
 from tools.docs.markdown import table
 from tools.docs.pages import ROOT, broken_links, pages, parts_used, regenerate
-from tools.docs.parts import PARTS, commands, media_settings, sampling, settings
+from tools.docs.parts import PARTS, media_settings, sampling, settings
 
 PAGE = "before\n<!-- generated: x -->\nold\n<!-- end generated -->\nafter\n"
 
