@@ -9,9 +9,6 @@ import asyncio
 import time
 
 import pytest
-
-from firstlight.engine.build import Parts
-from tests.server.running import running
 from tools.load.asked import all_asked
 from tools.load.bad import all_bad
 from tools.load.checks import of_answers
@@ -19,6 +16,9 @@ from tools.load.client import Client, Work
 from tools.load.compare import Spread
 from tools.load.run import lone_answers
 from tools.load.tally import Tally
+
+from firstlight.engine.build import Parts
+from tests.server.running import running
 
 CLIENTS = 8
 
