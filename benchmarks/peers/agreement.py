@@ -24,13 +24,13 @@ class Agreement:
 
     Attributes:
         equal, tokens: tokens before the first that differs from transformers' bfloat16 answer,
-            added up over the answers; and all tokens.
+            added up over the answers, None where it gave none; and all tokens.
         regret: the worst distance of a token's logit from the best one, in a float32 run of
             transformers over the engine's own answer; None if nobody could tell.
         must: whether the precision is equal, so that ``regret`` is judged.
     """
 
-    equal: int
+    equal: int | None
     tokens: int
     regret: float | None
     must: bool
@@ -52,7 +52,7 @@ def agreements(result: GroupResult, reference: Worker | None) -> dict[str, Agree
         said = {key: each for key, each in result.said.items() if engine in each.ids}
         if engine in result.absent or not said:
             continue
-        equal = sum(_common(each, engine) for each in said.values())
+        equal = _equal(said, engine)
         tokens = sum(len(each.ids[engine]) for each in said.values())
         form = ENGINES[engine].forms[result.group]
         regret = None if reference is None else _worst(said, engine, reference)
@@ -68,10 +68,10 @@ def common_prefix(ours: list[int], theirs: list[int]) -> int:
     return min(len(ours), len(theirs))
 
 
-def _common(said: Said, engine: str) -> int:
-    # Without the reference among the engines, the first that answered stands in for it.
-    against = said.ids.get(REFERENCE) or next(iter(said.ids.values()))
-    return common_prefix(said.ids[engine], against)
+def _equal(said: Mapping[str, Said], engine: str) -> int | None:
+    if not all(REFERENCE in each.ids for each in said.values()):
+        return None
+    return sum(common_prefix(each.ids[engine], each.ids[REFERENCE]) for each in said.values())
 
 
 def _worst(said: Mapping[str, Said], engine: str, reference: Worker) -> float:

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,6 +20,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 class PeerError(Exception):
     """An engine did not do what it was asked; the message says what it said."""
+
+
+class PeerGone(PeerError):
+    """The process has ended, or was ended as it did not answer in time."""
 
 
 class Worker:
@@ -107,13 +112,17 @@ class Worker:
     def close(self) -> None:
         """End the process, and what it started."""
         children = processes.tree(self.pid)[1:]
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with suppress(OSError):  # what was not sent any more
+            stdin.close()
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        stdout.close()
         for child in children:
             if child in processes.tree(child):
                 os.kill(child, 9)
@@ -126,14 +135,14 @@ class Worker:
             stdin.write(json.dumps(message).encode() + b"\n")
             stdin.flush()
         except OSError as error:
-            raise PeerError(f"the process has ended: {self._last_words()}") from error
+            raise PeerGone(f"the process has ended: {self._last_words()}") from error
         ready, _, _ = select.select([stdout], [], [], timeout)
         if not ready:
             self._process.kill()
-            raise PeerError(f"no answer to {message['do']!r} in {timeout:g} s")
+            raise PeerGone(f"no answer to {message['do']!r} in {timeout:g} s")
         line = stdout.readline()
         if not line:
-            raise PeerError(f"the process ended: {self._last_words()}")
+            raise PeerGone(f"the process ended: {self._last_words()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise PeerError(reply["error"])

@@ -66,6 +66,7 @@ class Report:
         result = self.groups[group]
         return {
             "absent": dict(result.absent),
+            "failed": {turn: dict(engines) for turn, engines in result.failed.items() if engines},
             "engines": {name: asdict(started) for name, started in result.started.items()},
             "agreement": {
                 name: asdict(found) | {"holds": found.holds}
@@ -147,6 +148,9 @@ def _engines(group: Group, result: GroupResult, agreement: Mapping[str, Agreemen
         )
     for name, reason in result.absent.items():
         made.add_row(name, f"absent: {reason}")
+    for turn, engines in result.failed.items():
+        for name, reason in engines.items():
+            made.add_row(name, f"no {turn}: {reason}")
     return made
 
 
@@ -154,7 +158,8 @@ def _agreement(found: Agreement | None) -> tuple[str, str, str]:
     if found is None:
         return "", "", ""
     regret = "" if found.regret is None else f"{found.regret:.3f}"
-    return f"{found.equal}/{found.tokens}", regret, _MARKS[found.holds]
+    equal = "" if found.equal is None else f"{found.equal}/{found.tokens}"
+    return equal, regret, _MARKS[found.holds]
 
 
 def _memory(found: MemoryUse | None) -> tuple[str, str, str]:

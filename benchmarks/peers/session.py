@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.client import PeerError, Worker
+from benchmarks.peers.client import PeerError, PeerGone, Worker
 from benchmarks.peers.engines import ENGINES, REFERENCE, EngineSpec, Group
 from benchmarks.peers.environments import Environments, InstallError
 from benchmarks.peers.judged import CONTEXT, ROWS, Turn
@@ -57,6 +57,7 @@ class GroupResult:
         figures: row -> engine -> a number for each round.
         said: one entry for each request of the last round.
         absent: engine -> why it has no figures.
+        failed: turn -> engine -> what it said when it could not do what the turn asks for.
     """
 
     group: Group
@@ -64,6 +65,7 @@ class GroupResult:
     said: dict[str, Said] = field(default_factory=dict)
     started: dict[str, Started] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class Session:
@@ -95,10 +97,16 @@ class Session:
         finally:
             for worker in workers.values():
                 worker.close()
-        for figures in result.figures.values():
-            for name in result.absent:
-                figures.pop(name, None)
+        self._drop_incomplete(result)
         return result
+
+    def _drop_incomplete(self, result: GroupResult) -> None:
+        """Take out the figures of engines that did not do all rounds of a row."""
+        for turn, spec in self._plan.turns(result.group).items():
+            gone = {*result.absent, *result.failed.get(turn, {})}
+            for row in (row for call in spec.calls for row in call.rows):
+                for name in gone:
+                    result.figures.get(row, {}).pop(name, None)
 
     def start(self, spec: EngineSpec, group: Group, result: GroupResult) -> Worker:
         """A process with the group's weights loaded.
@@ -168,9 +176,16 @@ class Session:
             requests = [prompts.requests(call, name, number) for call in turn.calls]
             # Whoever comes first finds the machine as the others left it: so in turns, too.
             order = list(workers) if number % 2 else list(reversed(workers))
-            for engine in order:
+            failed = result.failed.setdefault(name, {})
+            for engine in (each for each in order if each not in failed):
                 with self._or_absent(engine, result, workers), _idle(engine, workers, result):
-                    self._turn(number, name, turn, requests, engine, workers, result)
+                    try:
+                        self._turn(number, name, turn, requests, engine, workers, result)
+                    except PeerGone:
+                        raise
+                    except PeerError as error:
+                        failed[engine] = str(error)
+                        self._say(f"{engine} cannot do {name}: {error}")
 
     def _turn(
         self,

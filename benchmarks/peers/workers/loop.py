@@ -85,7 +85,8 @@ def serve(load: Callable[[Load], Engine], distributions: Sequence[str]) -> None:
         # Whatever a peer raises is an answer to the driver, which goes on without this engine.
         except Exception as error:
             traceback.print_exc()
-            reply = {"error": f"{type(error).__name__}: {error}"}
+            first = (str(error).strip().splitlines() or [""])[0]
+            reply = {"error": f"{type(error).__name__}: {first}"}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 

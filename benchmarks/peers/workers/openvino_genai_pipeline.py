@@ -34,7 +34,7 @@ class _Times(genai.StreamerBase):  # type: ignore[misc]
 
 
 class OpenVINO:
-    """``LLMPipeline`` or ``VLMPipeline`` of an exported folder."""
+    """``ContinuousBatchingPipeline``, or ``VLMPipeline`` over one, of an exported folder."""
 
     def __init__(self, load: Load) -> None:
         scheduler = genai.SchedulerConfig()
@@ -43,15 +43,18 @@ class OpenVINO:
         scheduler.max_num_batched_tokens = load.context
         precision = {"bfloat16": "bf16", "float32": "f32"}[load.dtype]
         properties: dict[str, Any] = {
-            "scheduler_config": scheduler,
             "INFERENCE_PRECISION_HINT": precision,
             "INFERENCE_NUM_THREADS": load.threads,
             "NUM_STREAMS": 1,
         } | load.options
-        kind = genai.VLMPipeline if load.vision else genai.LLMPipeline
         self._vision = load.vision
-        self._pipe = kind(load.model, "CPU", **properties)
-        self._properties = {k: str(v) for k, v in properties.items() if k != "scheduler_config"}
+        if load.vision:
+            self._pipe = genai.VLMPipeline(
+                load.model, "CPU", scheduler_config=scheduler, **properties
+            )
+        else:
+            self._pipe = genai.ContinuousBatchingPipeline(load.model, scheduler, "CPU", properties)
+        self._properties = {key: str(value) for key, value in properties.items()}
 
     def run(self, requests: Sequence[Request], max_tokens: int) -> Answer:
         """One call; a single request is streamed for the time of its first token."""
@@ -64,33 +67,42 @@ class OpenVINO:
             return self._together(requests, config)
         streamer = _Times()
         began = time.perf_counter()
-        result = self._one(requests[0], config, streamer)
+        counted = self._one(requests[0], config, streamer)
         total = time.perf_counter() - began
         if streamer.first is None:
             raise RuntimeError("the pipeline streamed no token")
-        counted = [result.perf_metrics.get_num_input_tokens()]
-        return Answer(streamer.first - began, total, [streamer.ids], counted)
+        return Answer(streamer.first - began, total, [streamer.ids], [counted])
 
-    def _one(self, request: Request, config: Any, streamer: _Times) -> Any:
+    def _one(self, request: Request, config: Any, streamer: _Times) -> int:
+        """Answer one request; returns the tokens of its prompt as the pipeline counts them."""
         if not self._vision:
-            tokens = openvino.Tensor(np.array([request.ids], dtype=np.int64))
-            return self._pipe.generate(tokens, config, streamer)
+            self._pipe.generate([_tensor(request)], [config], streamer)
+            return len(request.ids)
         pictures = [np.asarray(Image.open(path).convert("RGB"))[None] for path in request.images]
-        tensors = [openvino.Tensor(picture) for picture in pictures]
-        return self._pipe.generate(
-            request.text, images=tensors, generation_config=config, streamer=streamer
+        result = self._pipe.generate(
+            request.text,
+            images=[openvino.Tensor(picture) for picture in pictures],
+            generation_config=config,
+            streamer=streamer,
         )
+        return int(result.perf_metrics.get_num_input_tokens())
 
     def _together(self, requests: Sequence[Request], config: Any) -> Answer:
-        tokens = np.array([request.ids for request in requests], dtype=np.int64)
         began = time.perf_counter()
-        result = self._pipe.generate(openvino.Tensor(tokens), config)
+        results = self._pipe.generate(
+            [_tensor(request) for request in requests], [config] * len(requests)
+        )
         total = time.perf_counter() - began
-        return Answer(total, total, [list(ids) for ids in result.tokens], precise=False)
+        ids = [list(result.m_generation_ids[0]) for result in results]
+        return Answer(total, total, ids, precise=False)
 
     def facts(self) -> dict[str, Any]:
         """The properties that were asked for."""
         return {"properties": self._properties}
+
+
+def _tensor(request: Request) -> Any:
+    return openvino.Tensor(np.array([request.ids], dtype=np.int64))
 
 
 if __name__ == "__main__":
