@@ -52,7 +52,7 @@ def test_stages_are_those_of_answers_in_their_order() -> None:
     timings = {"prefill_ms": 8.0, "queue_ms": 2.0, "fetch_ms": 0.0, "decode_ms_total": 30.0}
     slower = {name: 3 * value for name, value in timings.items()}
     found = stages([came(0.1, timings=timings), came(0.1, timings=slower), failed("cut off")])
-    assert list(found) == ["queue", "prefill", "decode_total"]  # no picture was fetched
+    assert list(found) == ["queue", "prefill", "decode"]  # no picture was fetched
     assert (found["queue"]["mean"], found["prefill"]["max"]) == (4.0, 24.0)
 
 
