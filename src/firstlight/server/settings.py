@@ -155,15 +155,17 @@ class ServerSettings:
     )
     tool_call_parser: str = setting(
         "auto",
-        "'auto', 'hermes', 'llama3_json', 'mistral', 'mistral_args' or 'none'",
+        "'auto', 'hermes', 'qwen3_coder', 'llama3_json', 'mistral', 'mistral_args' or 'none'",
         "How the model writes calls of tools; by default as its chat template says.",
-        is_one_of("auto", "hermes", "llama3_json", "mistral", "mistral_args", "none"),
+        is_one_of(
+            "auto", "hermes", "qwen3_coder", "llama3_json", "mistral", "mistral_args", "none"
+        ),
     )
     reasoning_parser: str = setting(
         "auto",
         "'auto' or 'none'",
-        "Whether thoughts between `<think>` and `</think>` are told from the answer, for a model "
-        "whose chat template knows them.",
+        "Whether thoughts between `<think>` and `</think>`, or `[THINK]` and `[/THINK]`, are told "
+        "from the answer, for a model whose chat template knows them.",
         is_one_of("auto", "none"),
     )
     log_format: str = setting(
