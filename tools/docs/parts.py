@@ -12,6 +12,7 @@ from typing import Any
 from tools.docs import commands, faults, request
 from tools.docs.api import reference
 from tools.docs.figures import figures
+from tools.docs.load import load_figures
 from tools.docs.markdown import table
 from tools.docs.pages import ROOT
 
@@ -133,6 +134,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "faults-tally": faults.tally,
     "faults-uncaught": faults.uncaught,
     "findings": findings,
+    "load": load_figures,
     "media-settings": media_settings,
     "peer-names": commands.peer_names,
     "reasons": reasons,

@@ -105,6 +105,13 @@ def _long_text(draw: Random, shown: list[str]) -> Asked:
     return Asked("long text", CHAT, _chat([_user(text)], draw.randrange(8, 48), ignore_eos=True))
 
 
+def _long_answer(draw: Random, shown: list[str]) -> Asked:
+    """Its pages grow while it runs, so that others may have to give theirs back."""
+    asked = _user(_words(draw, 1, 12))
+    body = _chat([asked], draw.randrange(80, 320), ignore_eos=True)
+    return Asked("long answer", CHAT, body)
+
+
 def _picture(draw: Random, shown: list[str]) -> Asked:
     asked = _user(draw.choice(_QUESTIONS), draw.choice(shown))
     return Asked("picture", CHAT, _chat([asked], draw.randrange(4, 32)))
@@ -196,6 +203,7 @@ _MAKERS = (
     _several,
     _form,
     _shaped,
+    _long_answer,
 )
 
 

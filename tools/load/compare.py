@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tools.load.answer import Answer, Choice, Entry
 
-CLOSE = 2e-5
+CLOSE = 1e-4
 """How far log probabilities may lie apart: float32 sums of another batch's shape round otherwise.
 Text, tokens and reasons of the end have no such room."""
 
