@@ -214,8 +214,8 @@ def test_a_conversation_with_a_server_is_the_one_with_the_model_there(
     assert "prefill graph" in err
     assert "decode graph 1" in err
     refused = capsys.readouterr().err
-    assert "wants another key" in refused
-    assert "wrong" not in refused.replace("wrong key", "")
+    assert "does not know the key" in refused
+    assert "wrong" not in refused.replace("the API key is wrong", "")
 
 
 def test_a_conversation_remembers_its_picture(

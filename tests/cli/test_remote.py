@@ -211,7 +211,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("models", "message"),
-    [(None, "wants another key"), ({"data": []}, "names no model"), ([1], "does not speak")],
+    [(None, "does not know the key"), ({"data": []}, "names no model"), ([1], "does not speak")],
 )
 def test_a_server_that_does_not_tell_its_models_is_refused(models: Any, message: str) -> None:
     with scripted(models=models) as server, pytest.raises(ConfigError, match=message):

@@ -41,6 +41,13 @@ def test_every_setting_is_there_once(parts: Parts) -> None:
             assert text.count(f" {entry.name}=") == 1, entry.name
 
 
+def test_memory_is_split_by_what_it_is_for(parts: Parts) -> None:
+    text = " ".join(" ".join(_lines(parts, ServerSettings(), {})).split())
+    memory = text.partition("memory ")[2].partition(" prefill ")[0]
+    kinds = [f"{word} " for word in ("context", "weights", "kv", "slot", "in all", "beside that")]
+    assert all(kind in memory for kind in kinds), memory
+
+
 def test_keys_of_the_settings_open_the_server_and_are_not_shown(parts: Parts) -> None:
     settings = ServerSettings(api_keys=("hidden-key",))
     ring = key_ring(settings, {"FIRSTLIGHT_API_KEY": "other"})

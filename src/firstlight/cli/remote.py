@@ -94,7 +94,7 @@ class RemoteModel:
             raise ConfigError(f"--server: nobody answers at {self.url}: {reason}") from error
         if response.status_code in (401, 403):
             raise ConfigError(
-                f"--server: {self.url} wants another key: {_refusal(response)}; give it as "
+                f"--server: {self.url} does not know the key: {_refusal(response)}; give one as "
                 "FIRSTLIGHT_API_KEY or --api-key"
             )
         if response.status_code != 200:
