@@ -30,11 +30,11 @@ from tools.load.watch import Watch, idle, metrics
 
 DRAIN_S = 30.0
 # float32: the bits of bfloat16 are so few that a batch of another shape may choose another token.
-MAX_CONTEXT = 2048
+MAX_CONTEXT = 1024
 COMMON = ("--dtype", "float32", "--max-context", str(MAX_CONTEXT))
 ALONE = (*COMMON, "--max-num-seqs", "1", "--no-prefix-cache", "--encoder-cache-bytes", "0")
 # So few pages and bytes that requests are preempted and what is cached is given up all the time.
-TIGHT = (*COMMON, "--kv-pages", "161", "--encoder-cache-bytes", "1000000", "--check-memory")
+TIGHT = (*COMMON, "--kv-pages", "97", "--encoder-cache-bytes", "1000000", "--check-memory")
 COUNTED = (
     "num_preemptions_total",
     "prefix_cache_hits_total",
