@@ -6,6 +6,7 @@ Every figure in the README comes from here.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import torch
 
 from benchmarks.concurrency import concurrency_rows
 from benchmarks.generation import decode_row, picture_row, prefill_rows
+from benchmarks.http_overhead import overhead_rows
 from benchmarks.machine import about
+from benchmarks.peers.cli import main as peers
 from benchmarks.process import start_to_answer
 from benchmarks.reference import Reference
 from benchmarks.replay import replay_rows
@@ -22,6 +25,7 @@ from benchmarks.reuse import reuse_rows
 from benchmarks.row import Row
 from benchmarks.scheduler_share import scheduler_rows
 from benchmarks.smollm2 import gguf_path
+from benchmarks.step_cost import step_rows
 from firstlight import LLM
 from firstlight.config import EngineConfig
 from firstlight.demo import model_path, pictures
@@ -46,9 +50,11 @@ def bundled(rounds: int) -> Iterator[Row]:
 
 
 def replay(rounds: int) -> Iterator[Row]:
-    """Captured against eager, and the host's share of a replay."""
+    """Captured against eager; the host's share and the calls of a replay; bytes copied."""
     for name in DTYPES:
-        yield from replay_rows(LLM(dtype=name), name, rounds=rounds)
+        llm = LLM(dtype=name)
+        yield from replay_rows(llm, name, rounds=rounds)
+        yield from step_rows(llm, name)
 
 
 def requests(rounds: int) -> Iterator[Row]:
@@ -57,6 +63,12 @@ def requests(rounds: int) -> Iterator[Row]:
         yield from concurrency_rows(name, rounds=rounds)
         yield from reuse_rows(name, rounds=rounds)
         yield from scheduler_rows(name, rounds=rounds)
+
+
+def http(rounds: int) -> Iterator[Row]:
+    """What a server adds to the Python API, at one client."""
+    for name in DTYPES:
+        yield from overhead_rows(name, rounds=rounds)
 
 
 def smollm2(rounds: int) -> Iterator[Row]:
@@ -80,13 +92,16 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
     "bundled": bundled,
     "replay": replay,
     "requests": requests,
+    "http": http,
     "smollm2": smollm2,
     "start": start,
 }
 
 
 def main() -> None:
-    """Run the chosen cases."""
+    """Run the chosen cases; ``peers`` has a command line of its own."""
+    if sys.argv[1:2] == ["peers"]:
+        return peers(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; or all")
     parser.add_argument("--rounds", type=int, default=9, help="rounds of each comparison")
@@ -103,7 +118,7 @@ def main() -> None:
     for name in options.cases or CASES:
         for row in CASES[name](options.rounds):
             rows.append(row)
-            print(f"{row.name}: {row.ours:g} ms, ratio {row.ratio}", flush=True)
+            print(f"{row.name}: {row.ours:g} {row.unit}, ratio {row.ratio}", flush=True)
     write(rows, about(), options.json)
 
 

@@ -22,6 +22,8 @@ def table(rows: Sequence[Row], about: dict[str, str | int]) -> Table:
     for row in rows:
         cells = (row.ours, row.theirs, row.ratio, row.limit)
         numbers = ["" if value is None else f"{value:g}" for value in cells]
+        if row.unit != "ms":
+            numbers[0] += f" {row.unit}"
         made.add_row(row.name, *numbers, _MARKS[row.reached], row.note)
     return made
 

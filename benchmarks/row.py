@@ -17,6 +17,7 @@ class Row:
         limit: what the ratio (or, alone, the figure in ms) should not exceed; None is for
             information.
         spread: largest over smallest round of ours.
+        unit: of both, where it is not ms.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Row:
     limit: float | None = None
     spread: float | None = None
     note: str = ""
+    unit: str = "ms"
 
     @property
     def reached(self) -> bool | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.config import EngineConfig, cache_dir_from, wait_briefly
+from firstlight.config import EngineConfig, cache_dir_from, option_variables, wait_briefly
 from firstlight.errors import ConfigError
 from firstlight.graphs.bucket import parse_ladder
 
@@ -58,6 +58,18 @@ _REFUSED: dict[str, list[object]] = {
     "media_fetchers": [0, 257],
     "media_threads": [0, 257, 1.0],
     "trust_media_hashes": [0],
+    "limit_mm_per_prompt": [
+        "2",
+        "image=",
+        "image=-1",
+        "sound=1",
+        '{"image": -1}',
+        {"audio": 1},
+        {"image": {}},
+        [1],
+    ],
+    "mm_processor_kwargs": ["max_pixels=1", "[1]", {1: 2}, 3],
+    "chat_template": [7, ""],
     "cache_dir": [7, ""],
 }
 
@@ -132,6 +144,30 @@ def test_domains_are_read_from_text_or_lists(value: object) -> None:
 )
 def test_ports_are_read_from_text_or_lists(value: object, ports: object) -> None:
     assert _build(media_ports=value).media_ports == ports
+
+
+@pytest.mark.parametrize(
+    ("value", "limits"),
+    [
+        ('{"image": 2}', {"image": 2}),
+        ("image=2,video=0", {"image": 2, "video": 0}),
+        ({"image": 2, "video": 0}, {"image": 2, "video": 0}),
+        ('{"image": {"count": 2, "width": 512}}', {"image": 2}),
+        (None, None),
+    ],
+)
+def test_limits_of_media_are_read_from_text_or_mappings(value: object, limits: object) -> None:
+    assert _build(limit_mm_per_prompt=value).limit_mm_per_prompt == limits
+
+
+@pytest.mark.parametrize("name", ["half", "fp16", "float16"])
+def test_types_have_the_names_that_people_use(name: str) -> None:
+    assert _build(dtype=name).dtype == "float16"
+
+
+def test_variables_of_options_are_those_of_the_program_that_are_not_empty() -> None:
+    environ = {"FIRSTLIGHT_B": "2", "FIRSTLIGHT_A": "1", "FIRSTLIGHT_C": "", "OTHER_A": "3"}
+    assert list(option_variables(environ).items()) == [("FIRSTLIGHT_A", "1"), ("FIRSTLIGHT_B", "2")]
 
 
 def test_settings_about_pictures_are_typed_like_all_others() -> None:

@@ -14,6 +14,11 @@ __version__ = "0.1.0"
 __all__ = ["LLM", "SamplingParams", "StructuredOutputs", "__version__"]
 
 
+def __dir__() -> list[str]:
+    """The public names, the engine that is not imported yet among them."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     """Import the engine when it is asked for: it brings torch and transformers, which take seconds
     that ``firstlight --help`` should not.

@@ -36,8 +36,13 @@ def _parse_ports(value: object) -> object:
 
 
 def _parse_limits(value: object) -> object:
-    """``'{"image": 2}'`` or ``{"image": {"count": 2}}`` -> ``{"image": 2}``."""
+    """``'{"image": 2}'``, ``'image=2'`` or ``{"image": {"count": 2}}`` -> ``{"image": 2}``."""
     parsed = parse_json(value)
+    if isinstance(parsed, str):
+        pairs = [part.partition("=") for part in parsed.split(",")]
+        if not all(n.strip().isdecimal() for _, _, n in pairs):
+            return value
+        return {kind.strip(): int(n) for kind, _, n in pairs}
     if not isinstance(parsed, Mapping):
         return parsed
     return {

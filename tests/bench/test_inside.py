@@ -13,8 +13,15 @@ def report(
 ) -> dict[str, Any]:
     """A report of ``/v1/graphs`` about prefill."""
     reasons = [{"reason": name, "meaning": "", "batches": n} for name, n in eager.items()]
-    phase = {"batches": batches, "graph": graph, "share": None, "live_rows": live}
-    phase |= {"padding_rows": padding, "replays": replays, "reasons": reasons}
+    phase: dict[str, Any] = {
+        "batches": batches,
+        "graph": graph,
+        "share": None,
+        "live_rows": live,
+        "padding_rows": padding,
+        "replays": replays,
+        "reasons": reasons,
+    }
     return {"coverage": {"prefill": phase}}
 
 
@@ -45,7 +52,7 @@ def test_stages_are_those_of_answers_in_their_order() -> None:
     timings = {"prefill_ms": 8.0, "queue_ms": 2.0, "fetch_ms": 0.0, "decode_ms_total": 30.0}
     slower = {name: 3 * value for name, value in timings.items()}
     found = stages([came(0.1, timings=timings), came(0.1, timings=slower), failed("cut off")])
-    assert list(found) == ["queue", "prefill", "decode_total"]  # no picture was fetched
+    assert list(found) == ["queue", "prefill", "decode"]  # no picture was fetched
     assert (found["queue"]["mean"], found["prefill"]["max"]) == (4.0, 24.0)
 
 

@@ -103,3 +103,8 @@ def test_what_a_text_holds_cannot_break_out_of_the_body() -> None:
 @pytest.mark.parametrize("tokens", ["1", 1])
 def test_a_text_has_at_least_a_word(tokens: object) -> None:
     assert content(made(input_tokens=tokens).prompts[0])[0]["text"]
+
+
+def test_pictures_that_come_again_do_so_in_no_pattern() -> None:
+    shown = urls(made(num_requests=16, images=1, distinct_images=4).prompts)
+    assert any(shown[i] != shown[i % 4] for i in range(16))

@@ -7,10 +7,13 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tests.bench.fake_server import FakeServer, answer, serving
+from tests.conftest import TinyCheckpoint
 
+import firstlight
 from firstlight.cli.main import main
 
 Capsys = pytest.CaptureFixture[str]
@@ -92,3 +95,20 @@ def test_the_key_is_that_of_the_named_variable(
 def test_wrong_usage_is_one_sentence(arguments: list[str], said: str, capsys: Capsys) -> None:
     assert main(["bench", "serve", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_server_is_started_measured_and_ended(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(firstlight.__file__).parents[1]))
+    options = "--max-num-seqs 2 --buckets 64 --proof off --padding-cost free"
+    asked = ["bench", "serve", "--start", str(tiny_checkpoint("qwen3_vl"))]
+    asked += ["--start-options", options, "--num-requests", "3", "--warmup", "1", "--ignore-eos"]
+    asked += ["--input-tokens", "30", "--output-tokens", "4", "--json", str(tmp_path / "a.json")]
+    assert main(asked) == 0
+    made = json.loads((tmp_path / "a.json").read_text())
+    assert (made["totals"]["answered"], made["totals"]["output_tokens"]) == (3, 12)
+    assert [row["from_graphs"] for row in made["graphs"]] == [1, 1]
+    with pytest.raises(OSError, match="refused"):
+        urlopen(made["about"]["server"], timeout=5)

@@ -49,6 +49,14 @@ def test_all_forms_say_the_same_with_the_line_of_each_key(
     assert entries.get("empty", (None,))[0] is None
 
 
+@pytest.mark.parametrize("text", ["a = 1\n[wish]\nb = 2", "a = 1\nwish.b = 2"])
+def test_the_line_of_a_nested_key_is_its_first(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(text)
+    entries = {entry.key: (entry.value, entry.where) for entry in read_config(path)}
+    assert entries["wish"] == ('{"b": 2}', f"{path}:2")
+
+
 def test_truth_is_a_text_that_an_option_takes(tmp_path: Path) -> None:
     for suffix, text in (("yaml", "eager: true"), ("toml", "eager = true")):
         path = tmp_path / f"a.{suffix}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from math import prod
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw
+from tests.server.running import running
 
 from firstlight import LLM
 from firstlight.cli.main import main
@@ -143,6 +145,18 @@ def test_inspect_reports_every_graph(llm: LLM, capsys: Capsys) -> None:
     assert all(graph["seconds"] > 0 for phase in buckets.values() for graph in phase)
 
 
+def test_every_field_of_inspect_is_documented(llm: LLM, capsys: Capsys) -> None:
+    _run(llm, "inspect", "--json")
+    report = json.loads(capsys.readouterr().out)
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    section = page.partition("## JSON of `inspect`")[2].partition("\n## ")[0]
+    parts = {"": report, "slots": report["slots"][0], "buckets": report["buckets"]["decode"][0]}
+    parts |= {"eager": report["eager"]["prefill"][0], "segments": report["segments"][0]}
+    for part, fields in parts.items():
+        missing = [name for name in fields if f"`{name}`" not in section]
+        assert missing == [], part
+
+
 def test_inspect_tables_can_be_made_of_the_real_report(llm: LLM, capsys: Capsys) -> None:
     assert _run(llm, "inspect") == 0
     assert "input_embeds" in capsys.readouterr().out
@@ -180,6 +194,28 @@ def test_a_model_that_cannot_be_loaded_is_one_sentence(
     err = capsys.readouterr().err
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_conversation_with_a_server_is_the_one_with_the_model_there(
+    llm: LLM, picture: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = f"{picture} {QUESTION}\nand of what shape?\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    assert _run(llm, "chat") == 0
+    here, _ = capsys.readouterr()
+    with running(llm.parts, keys=("one", "two")) as server:
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        monkeypatch.setenv("FIRSTLIGHT_API_KEY", "two, one")
+        assert main(["chat", "--server", f"{server.url}/v1"]) == 0
+        there, err = capsys.readouterr()
+        assert main(["chat", "--server", server.url, "--api-key", "wrong"]) == 2
+    assert there == here
+    assert err.count("first token") == 2
+    assert "prefill graph" in err
+    assert "decode graph 1" in err
+    refused = capsys.readouterr().err
+    assert "does not know the key" in refused
+    assert "wrong" not in refused.replace("the API key is wrong", "")
 
 
 def test_a_conversation_remembers_its_picture(

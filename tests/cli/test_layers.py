@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.cli.fake_model import FakeModel
+from tests.cli.test_serve import Started, started
 
 from firstlight.cli.main import main
 from firstlight.config import EngineConfig
 
+__all__ = ["started"]
 Capsys = pytest.CaptureFixture[str]
 
 
@@ -167,11 +169,25 @@ def test_a_variable_that_is_nearly_an_option_is_told_and_others_are_let_be(
 
 
 def test_what_kubernetes_makes_of_a_service_is_no_port(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+    monkeypatch: pytest.MonkeyPatch, capsys: Capsys, started: Started
 ) -> None:
     monkeypatch.setenv("FIRSTLIGHT_PORT", "tcp://10.0.0.1:8000")
-    assert main(["serve"]) == 2
+    assert main(["serve"]) == 0
+    assert started[0][1].port == 8000
     assert "enableServiceLinks: false" in capsys.readouterr().err
+
+
+def test_a_text_of_a_file_may_hold_commas_and_a_variable_is_a_list(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text('stop: "a, b"\n')
+    model = FakeModel("a", "b", "c")
+    main(["run", "--config", str(file), "x"], open_model=model.open)
+    monkeypatch.setenv("FIRSTLIGHT_STOP", "a, b")
+    main(["run", "x"], open_model=model.open)
+    monkeypatch.setenv("FIRSTLIGHT_STOP", '["a, b", "c"]')
+    main(["run", "x"], open_model=model.open)
+    assert [params.stop for params in model.params] == [("a, b",), ("a", "b"), ("a, b", "c")]
 
 
 def test_two_models_on_one_line_are_refused(capsys: Capsys) -> None:

@@ -64,6 +64,15 @@ def test_debug_shows_the_traceback_wherever_it_stands(arguments: list[str]) -> N
         main(arguments, open_model=FakeModel(ModelLoadError("no weights")).open)
 
 
+def test_debug_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRSTLIGHT_DEBUG", "1")
+    model = FakeModel(ModelLoadError("no weights"))
+    with pytest.raises(ModelLoadError):
+        main(["run", "x"], open_model=model.open)
+    assert model.config is not None
+    assert not model.config.debug  # the setting of that name is another matter
+
+
 def test_debug_behind_two_dashes_is_a_prompt() -> None:
     model = FakeModel("a")
     main(["run", "--", "--debug"], open_model=model.open)

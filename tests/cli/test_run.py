@@ -54,9 +54,23 @@ def test_what_is_typed_about_pictures_reaches_the_request(picture: Path) -> None
     assert model.kwargs == [{"max_pixels": 4096}]
 
 
+def test_videos_stand_between_pictures_and_prompt(picture: Path) -> None:
+    model = FakeModel("red")
+    film = picture.with_name("a.mp4")
+    film.touch()
+    main(["run", "--video", str(film), "-i", str(picture), "what?"], open_model=model.open)
+    assert model.asked[0][-1]["content"] == [
+        {"type": "image", "image": str(picture)},
+        {"type": "video", "video": str(film)},
+        {"type": "text", "text": "what?"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--video", "none.mp4"], "there is no video none.mp4"),
+        (["--video", "https://example.org/a.mp4"], "videos from web addresses are not accepted"),
         (["--detail", "best"], "--detail = 'best'; accepted: auto, low, high, original"),
         (["--mm-processor-kwargs", "max_pixels=4096"], "accepted: a JSON object"),
         (["--mm-processor-kwargs", "[1]"], "accepted: a JSON object"),

@@ -65,9 +65,56 @@ def test_options_become_settings_of_engine_and_server(started: Started) -> None:
     )
 
 
+def test_a_supervised_server_does_not_supervise_again(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the same file and environment as its supervisor."""
+    supervised: list[ServerSettings] = []
+
+    class Supervisor:
+        def __init__(self, command: Any) -> None:
+            assert "--supervise" not in command(3)
+
+        def run(self, settings: ServerSettings) -> int:
+            supervised.append(settings)
+            return 0
+
+    monkeypatch.setattr("firstlight.server.supervisor.Supervisor", Supervisor)
+    monkeypatch.setattr("firstlight.server.address.inherited", lambda fd: None)
+    monkeypatch.setenv("FIRSTLIGHT_SUPERVISE", "true")
+    main(["serve", "--port", "9"])
+    assert ([s.port for s in supervised], started) == ([9], [])
+    assert main(["serve", "--port", "9", "--socket-fd", "3"]) == 0
+    assert (len(supervised), len(started)) == (1, 1)
+
+
+def test_where_settings_come_from_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: list[dict[str, str]] = []
+
+    def serve(*settings: Any, origins: dict[str, str], **more: Any) -> Any:
+        found.append(origins)
+        return lambda: None
+
+    monkeypatch.setattr(firstlight.server.serve, "serve", serve)
+    monkeypatch.setenv("FIRSTLIGHT_PORT", "9")
+    (tmp_path / "a.toml").write_text("\nmax-context = 64\n")
+    assert main(["serve", "a/model", "-np", "3", "--config", str(tmp_path / "a.toml")]) == 0
+    assert found == [
+        {
+            "model": "MODEL",
+            "port": "FIRSTLIGHT_PORT",
+            "max_context": f"{tmp_path / 'a.toml'}:2",
+            "max_num_seqs": "-np",
+        }
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["a/model", "--served-model-name", "a", "b"], "(b); several values of one option are"),
         (["--port", "70000"], "port = 70000; accepted: an int from 0 to 65535"),
         (["--dtype", "int8"], "dtype = 'int8'; accepted: "),
         (["--api-keys", "secret"], "No such option: --api-keys"),

@@ -95,3 +95,29 @@ def test_what_is_no_single_integer_is_refused(value: Any) -> None:
 def test_a_stop_string_that_is_not_unicode_is_refused() -> None:
     with pytest.raises(RequestError, match=r"stop\[1\] is not valid Unicode"):
         SamplingParams(stop=("a", "\ud800"))
+
+
+@pytest.mark.parametrize("given", [{5: 1, "7": -2}, [(5, 1.0), (7, -2)], {5: 1.0, 7: -2.0}])
+def test_a_bias_is_given_by_ids_or_ids_as_text(given: Any) -> None:
+    assert SamplingParams(logit_bias=given).biases == ((5, 1.0), (7, -2.0))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": 1}, "a key of logit_bias = 'x'; accepted: a token id"),
+        ({-1: 1}, "a key of logit_bias = -1; accepted: a token id"),
+        ({True: 1}, "a key of logit_bias = True; accepted: a token id"),
+        ({5: 101}, "logit_bias.5 = 101; accepted: a number from -100 to 100"),
+        ({5: float("nan")}, "logit_bias.5 = nan; accepted: a number from"),
+        ({5: "1"}, "logit_bias.5 = '1'; accepted: a number from"),
+        ([5], "logit_bias = 5; accepted: pairs"),
+        ("5", "logit_bias = '5'; accepted: a list"),
+        ({5: 1, "5": 2}, "logit_bias.5 is given twice"),
+        (dict.fromkeys(range(1025), 1), "logit_bias = 1025; accepted: at most 1024 tokens"),
+    ],
+)
+def test_a_bias_that_makes_no_sense_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(logit_bias=given)
+    assert str(caught.value).startswith(message)

@@ -190,6 +190,6 @@ def test_a_field_of_a_message_that_nobody_reads_is_refused(
 
 def test_arguments_of_a_call_that_are_no_object_are_an_error() -> None:
     for arguments in ("[1]", '{"a": '):
-        with pytest.raises(ValueError, match="no object|Expecting"):
+        with pytest.raises(ValueError, match=r"no object|Expecting"):
             ToolCall("a", "f", arguments).values()
     assert json.loads(ToolCall("a", "f", "{}").as_dict()["function"]["arguments"]) == {}

@@ -8,7 +8,12 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from firstlight.sampling.penalties import occurrence_penalties_, repetition_penalty_, suppress_
+from firstlight.sampling.penalties import (
+    bias_,
+    occurrence_penalties_,
+    repetition_penalty_,
+    suppress_,
+)
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.0, 1.3, 10.0])
@@ -50,3 +55,9 @@ def test_ids_outside_the_vocabulary_are_ignored() -> None:
     occurrence_penalties_(row, Counter([-1, 4]), 1.0, 1.0)
     suppress_(row, [9])
     assert row.tolist() == [1.0] * 4
+
+
+def test_a_bias_is_added_to_its_tokens_and_what_is_impossible_stays_so() -> None:
+    row = torch.tensor([1.0, 2.0, -torch.inf, 4.0])
+    bias_(row, [(0, 5.0), (2, 100.0), (3, -1.5), (99, 7.0)])
+    assert row.tolist() == [6.0, 2.0, -torch.inf, 2.5]

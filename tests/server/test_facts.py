@@ -33,6 +33,15 @@ def test_the_model_says_what_it_takes_and_how_wide_it_is(http: httpx2.Client, pa
     assert http.get("/v1/models/other").status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/health", "/version", "/v1/graphs"])
+def test_a_head_is_answered_like_a_get_without_its_body(http: httpx2.Client, path: str) -> None:
+    """Load generators look so for the page of metrics."""
+    asked = http.head(path)
+    assert asked.status_code == 200
+    assert asked.content == b""
+    assert asked.headers["content-type"] == http.get(path).headers["content-type"]
+
+
 def test_a_model_may_be_served_under_other_names(parts: Parts) -> None:
     with running(parts, served_model_name=("a", "org/b")) as server, server.client() as http:
         assert [m["id"] for m in http.get("/v1/models").json()["data"]] == ["a", "org/b"]

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from firstlight.server.schemas.chat import ChatRequest
 from firstlight.server.schemas.completion import CompletionRequest
+from firstlight.server.schemas.responses import ResponsesRequest
 from firstlight.server.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from tests.server.asking import CHAT, TEXT, body, data_url, error_of
 from tests.server.running import Running
@@ -21,11 +22,16 @@ ODD: list[Any] = [
     "\u0000", "\ud800", "🫠" * 50, "NaN", [], [None], [[]], ["x"], [0], [-1], [2**40], {}, {"": 1},
     {"type": "text"}, {"type": "json_schema"}, {"role": "user"}, [{"role": "user", "content": 1}],
     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}],
+    [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}],
+    [{"type": "function_call", "call_id": "a", "name": "f", "arguments": "["}],
+    [{"type": "function_call_output", "call_id": "a", "output": []}], [{"type": "reasoning"}],
+    {"format": {"type": "json_schema", "schema": {"not": {}}}}, {"5": 1e300}, {"enable": True},
     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": data_url()[:90]}}]}],
 ]  # fmt: skip
 CASES: list[tuple[str, type[BaseModel], dict[str, Any]]] = [
     (CHAT, ChatRequest, body(tokens=2)),
     (TEXT, CompletionRequest, {"prompt": "Hello", "max_tokens": 2}),
+    ("/v1/responses", ResponsesRequest, {"input": "Hello", "max_output_tokens": 2}),
     ("/tokenize", TokenizeRequest, {"prompt": "Hello"}),
     ("/detokenize", DetokenizeRequest, {"tokens": [5]}),
 ]

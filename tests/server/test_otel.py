@@ -187,14 +187,17 @@ def test_a_stream_is_traced_until_its_end(traced: Running, spans: InMemorySpanEx
     assert (found["decode"][0].end_time or 0) <= (root.end_time or 0) + 2_000_000
 
 
-def test_several_prompts_of_one_request_have_their_stages_each(
+def test_several_prompts_of_one_request_have_their_stages_each_and_their_tokens_together(
     traced: Running, spans: InMemorySpanExporter
 ) -> None:
     with traced.client() as http:
-        http.post(TEXT, json={"prompt": ["a", "b"], "max_tokens": 2, "ignore_eos": True})
+        asked = {"prompt": ["a", "b"], "max_tokens": 2, "ignore_eos": True}
+        usage = http.post(TEXT, json=asked).json()["usage"]
     found = finished(spans)
     assert len(found["prefill"]) == 2
-    assert len(found[f"POST {TEXT}"]) == 1
+    (root,) = found[f"POST {TEXT}"]
+    assert attributes(root)["gen_ai.usage.input_tokens"] == usage["prompt_tokens"]
+    assert attributes(root)["gen_ai.usage.output_tokens"] == usage["completion_tokens"] == 4
 
 
 def test_a_refusal_is_told_by_its_status_and_is_no_error_of_the_server(

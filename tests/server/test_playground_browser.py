@@ -234,6 +234,18 @@ def test_graphs_are_shown_as_pictures_with_words_for_each(
         drawn = page.locator("#graphs svg, #graphs .bar")
         told = [drawn.nth(i).get_attribute("aria-label") for i in range(drawn.count())]
         assert all(told)
+        columns = "(all) => new Set(all.map((one) => one.getAttribute('x'))).size"
+        for caption in ("Seconds to capture", "Bytes that each"):
+            drawings = page.locator("figure", has_text=caption)
+            found = [
+                drawings.nth(i).locator("rect.fill").evaluate_all(columns)
+                for i in range(drawings.count())
+            ]
+            assert found == [2, 1], caption  # a column for each bucket of prefill, and of decode
+        coverage = [text for text in told if text.startswith(("prefill: ", "decode: "))]
+        assert len(coverage) == 4
+        assert sum("from graphs" in text for text in coverage) == 2
+        assert sum("of padding" in text for text in coverage) == 2
         reasons = page.get_by_role("group", name="Why batches ran eager")
         assert "The batch has more tokens than the largest bucket." in reasons.inner_text()
         page.get_by_text("All buckets as a table").first.click()
@@ -297,6 +309,28 @@ def test_thoughts_are_told_from_the_answer(page: Any) -> None:
     assert answer.locator(".answer > .text").inner_text() == "a circle"
     answer.locator(".thoughts summary").click()
     assert answer.locator(".thoughts .text").inner_text() == "It is round."
+
+
+def test_an_answer_in_markdown_is_shown_as_elements_and_copied_as_it_came(
+    chrome: Any, demo: Running
+) -> None:
+    text = "It has **two** parts:\n\n1. `a`\n2. b\n"
+    pieces = [{"index": 0, "delta": {"content": c}, "finish_reason": None} for c in text]
+    events = b"".join(event({"choices": [piece]}) for piece in pieces)
+    permissions = ["clipboard-read", "clipboard-write"]
+    with page_of(chrome, demo.url + "/", permissions=permissions) as page:
+        page.route(
+            "**/v1/chat/completions",
+            lambda route: route.fulfill(body=events, content_type="text/event-stream"),
+        )
+        answer = ask(page, "What is it?")
+        assert answer.locator(".answer > .text > p strong").inner_text() == "two"
+        assert answer.locator(".answer > .text > ol > li").all_inner_texts() == ["a", "b"]
+        items = answer.locator(".answer > .text > ol")
+        assert items.evaluate("(one) => getComputedStyle(one).listStyleType") == "decimal"
+        answer.get_by_role("button", name="Copy").click()
+        page.get_by_text("Copied").wait_for(state="attached")
+        assert page.evaluate("navigator.clipboard.readText()") == text
 
 
 def test_a_full_server_says_when_to_try_again(page: Any) -> None:

@@ -161,3 +161,19 @@ def test_what_does_not_finish_in_time_is_cut_with_an_error_and_the_process_ends(
         assert last["error"]["code"] == "shutting_down"
         child.wait(10)
         assert time.monotonic() - began < 5
+
+
+@pytest.mark.slow
+def test_a_connection_is_kept_for_longer_than_uvicorns_and_most_clients_five_seconds(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    """Else it may end just when the next request is sent, which then fails for nothing."""
+    with (
+        process(str(tiny_checkpoint("qwen3_vl"))) as (_, url),
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as sock,
+    ):
+        sock.settimeout(10)
+        for pause in (6.0, 0.0):
+            sock.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+            time.sleep(pause)

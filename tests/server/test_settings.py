@@ -32,6 +32,13 @@ def test_a_value_that_is_not_accepted_is_refused_by_name(name: str, value: Any) 
         ServerSettings(**{name: value})
 
 
+def test_a_key_is_never_shown() -> None:
+    with pytest.raises(ConfigError, match=r"api_keys = \(not shown\); accepted: keys") as caught:
+        ServerSettings(api_keys="secret,")  # type: ignore[arg-type]
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(ServerSettings(api_keys=("secret",)))
+
+
 def test_a_body_must_fit_what_all_bodies_may_have() -> None:
     with pytest.raises(ConfigError, match="max_body_bytes = 4096 and max_waiting_bytes = 2048"):
         ServerSettings(max_body_bytes=4096, max_waiting_bytes=2048)

@@ -237,7 +237,7 @@ def follows(form: Any, tokenizer: Any, ends: Any, *parts: Any) -> bool:
 
 def test_a_named_tool_is_the_one_that_is_called(http: httpx2.Client) -> None:
     choice = {"type": "function", "function": {"name": "weather"}}
-    request = asked(tool_choice=choice, parallel_tool_calls=False, n=4, seed=1, temperature=1.3)
+    request = asked(tool_choice=choice, n=4, seed=1, temperature=1.3)
     choices = http.post(CHAT, json=request).json()["choices"]
     whole = [c for c in choices if c["finish_reason"] == "tool_calls"]
     assert whole

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
+from tools.docs.commands import commands
 from tools.docs.markdown import table
-from tools.docs.pages import broken_links, parts_used, regenerate
-from tools.docs.parts import PARTS, commands, media_settings, sampling, settings
+from tools.docs.pages import ROOT, broken_links, pages, parts_used, regenerate
+from tools.docs.parts import PARTS, media_settings, sampling, settings
 
 PAGE = "before\n<!-- generated: x -->\nold\n<!-- end generated -->\nafter\n"
 
@@ -73,3 +76,30 @@ def test_settings_and_sampling_list_every_field() -> None:
 
 def test_every_part_can_be_made() -> None:
     assert all(make().strip() for make in PARTS.values())
+
+
+def test_the_index_leads_to_every_page_once_by_what_it_is_for() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+    assert linked == {p.name for p in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_a_page_opens_with_what_why_and_when_not(page: Path) -> None:
+    head = page.read_text().split("\n## ")[0]
+    for word in ("**What:**", "**Why:**", "**When not:**"):
+        assert word in head
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_shows_as_python_is_python(page: Path) -> None:
+    # Generated parts show signatures, which are no statements.
+    written = re.sub(r"<!-- generated: .*?<!-- end", "", page.read_text(), flags=re.DOTALL)
+    for block in re.findall(r"^```python\n(.*?)^```", written, re.DOTALL | re.MULTILINE):
+        ast.parse(block)
+
+
+def test_the_requests_of_every_endpoint_that_takes_one_are_listed_from_its_model() -> None:
+    page = (ROOT / "docs" / "server.md").read_text()
+    wanted = {"chat", "completions", "responses", "tokenize", "detokenize"}
+    assert {f"request-{name}" for name in wanted} <= parts_used(page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tools.docs.markdown import table
 
@@ -22,7 +23,7 @@ def figures() -> str:
     rows = [
         (
             row["name"],
-            f"{row['ours']:g}",
+            f"{row['ours']:g}" + _unit(row),
             "" if row["theirs"] is None else f"{row['theirs']:g}",
             "" if row["ratio"] is None else f"{row['ratio']:g}",
             "" if row["limit"] is None else f"{row['limit']:g}",
@@ -37,3 +38,9 @@ def figures() -> str:
     )
     header = ("what", "firstlight ms", "against ms", "ratio", "aim, at most", "note")
     return f"{where}\n\n{table(header, rows)}"
+
+
+def _unit(row: dict[str, Any]) -> str:
+    """Of a figure that is not in milliseconds, which the column's head says."""
+    unit = row.get("unit", "ms")
+    return "" if unit == "ms" else f" {unit}"

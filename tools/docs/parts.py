@@ -9,63 +9,18 @@ from dataclasses import Field, fields
 from functools import partial
 from typing import Any
 
-import typer
-from tools.docs import faults, request
+from tools.docs import commands, faults, request
 from tools.docs.api import reference
 from tools.docs.figures import figures
+from tools.docs.load import load_figures
 from tools.docs.markdown import table
 from tools.docs.pages import ROOT
 
 from firstlight import errors
-from firstlight.cli.main import build_app
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Reason
 from firstlight.core.sampling_params import SamplingParams
 from firstlight.media_settings import MediaSettings
-
-
-def commands() -> str:
-    """Every command with its arguments and options."""
-    root: Any = typer.main.get_command(build_app())
-    return "\n\n".join(_commands("firstlight", root))
-
-
-def _commands(name: str, command: Any) -> list[str]:
-    """A command, and below a group all of its own."""
-    below = getattr(command, "commands", {}).items()
-    inner = [text for own, sub in below for text in _commands(f"{name} {own}", sub)]
-    return [_command(name, command), *inner]
-
-
-def _command(name: str, command: Any) -> str:
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = [name, *(f"[{p.metavar}]" for p in arguments), "[OPTIONS]"]
-    if hasattr(command, "commands"):
-        usage = [name, "COMMAND", "[OPTIONS]"]
-    shown = [p for p in command.params if not getattr(p, "hidden", False)]
-    rows = [_parameter(p) for p in shown if p.name != "help"]
-    text = inspect.cleandoc(command.help or "").replace("\n", " ").replace("  ", "\n\n")
-    options = [table(("", "value", "meaning"), rows)] if rows else []
-    return "\n\n".join([f"### {name}", f"`{' '.join(usage)}`", text, *options])
-
-
-def _parameter(parameter: Any) -> tuple[str, str, str]:
-    if parameter.param_type_name == "argument":
-        return f"`{parameter.metavar}`", "", parameter.help
-    if getattr(parameter, "is_flag", False):
-        value = ""
-    else:
-        value = parameter.metavar or _type_name(parameter)
-    return ", ".join(f"`{o}`" for o in parameter.opts), value, parameter.help
-
-
-def _type_name(parameter: Any) -> str:
-    """``int``, ``float`` or ``text``; typer keeps the type in different places in its releases."""
-    descriptor = getattr(parameter, "type_descriptor", None)
-    kind = descriptor.annotation if descriptor is not None else parameter.type.name
-    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-    numbers = {"int": "int", "integer": "int", "float": "float"}
-    return numbers.get(name, "text")
 
 
 def settings() -> str:
@@ -170,7 +125,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "api-proof": partial(reference, "firstlight.graphs.proof"),
     "api-sanitizer": partial(reference, "firstlight.graphs.sanitizer"),
     "architectures": architectures,
-    "commands": commands,
+    "commands": commands.commands,
     "demo-pictures": demo_pictures,
     "errors": error_tree,
     "figures": figures,
@@ -179,11 +134,15 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "faults-tally": faults.tally,
     "faults-uncaught": faults.uncaught,
     "findings": findings,
+    "load": load_figures,
     "media-settings": media_settings,
+    "peer-names": commands.peer_names,
     "reasons": reasons,
     "request-chat": request.chat,
     "request-completions": request.completions,
+    "request-detokenize": request.detokenize,
     "request-responses": request.responses,
+    "request-tokenize": request.tokenize,
     "server-metrics": request.metrics,
     "sampling": sampling,
     "server-settings": server_settings,

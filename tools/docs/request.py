@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import json
+from collections.abc import Iterable
 
 from pydantic import BaseModel
 from tools.docs.markdown import table
@@ -32,6 +32,20 @@ def responses() -> str:
     return _fields(ResponsesRequest)
 
 
+def tokenize() -> str:
+    """The fields of a request for the tokens of a prompt."""
+    from firstlight.server.schemas.tokens import TokenizeRequest
+
+    return _fields(TokenizeRequest)
+
+
+def detokenize() -> str:
+    """The fields of a request for the text of tokens."""
+    from firstlight.server.schemas.tokens import DetokenizeRequest
+
+    return _fields(DetokenizeRequest)
+
+
 def metrics() -> str:
     """Every metric of the server, by the part that it is about."""
     from firstlight.server.metric_specs import GROUPS
@@ -49,9 +63,15 @@ def metrics() -> str:
 
 def _fields(model: type[BaseModel]) -> str:
     """What is served, then what is accepted without effect, then what is refused."""
+    from firstlight.server.schemas.described import described
     from firstlight.server.schemas.fields import IGNORED, refusal_of
 
-    properties = model.model_json_schema()["properties"]
+    root = model.model_json_schema()
+    # Null, which every optional field takes, is left out.
+    accepted = {
+        name: described(schema, root, null=False) or "any"
+        for name, schema in root["properties"].items()
+    }
     served: list[Row] = []
     ignored: list[Row] = []
     refused: list[Row] = []
@@ -62,32 +82,11 @@ def _fields(model: type[BaseModel]) -> str:
             why, neutral = refusal
             refused.append((f"`{name}`", _values(neutral), f"Anything else is refused: {why}."))
         elif text.startswith(IGNORED):
-            ignored.append((f"`{name}`", _type(properties[name]), text))
+            ignored.append((f"`{name}`", accepted[name], text))
         else:
-            served.append((f"`{name}`", _type(properties[name]), text))
+            served.append((f"`{name}`", accepted[name], text))
     return table(("field", "accepted", "meaning"), [*served, *ignored, *refused])
 
 
-def _plain(number: float) -> str:
-    return str(int(number)) if number == int(number) else str(number)
-
-
 def _values(values: Iterable[object]) -> str:
-    return ", ".join("null" if v is None else f"`{v!r}`" for v in values)
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    """A JSON schema in a few words; null, which every optional field takes, is left out."""
-    if "anyOf" in schema:
-        kinds = [_type(s) for s in schema["anyOf"] if s.get("type") != "null"]
-        return " or ".join(dict.fromkeys(kinds))
-    kind = str(schema.get("type", "object" if "$ref" in schema else "any"))
-    low = schema.get("minimum", schema.get("exclusiveMinimum"))
-    high = schema.get("maximum", schema.get("exclusiveMaximum"))
-    if low is not None and high is not None:
-        above = "above " if "exclusiveMinimum" in schema else ""
-        return f"{kind}, {above}{_plain(low)} to {_plain(high)}"
-    if kind == "array":
-        most = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
-        return f"list of {_type(schema.get('items', {}))}{most}"
-    return kind
+    return ", ".join("null" if v is None else f"`{json.dumps(v)}`" for v in values)

@@ -8,8 +8,17 @@ from typing import Any
 from firstlight.bench.answer import Answer
 from firstlight.bench.summary import spread
 
-STAGES = ("queue", "fetch", "decode", "process", "encode", "prefill", "ttft", "decode_total")
-"""In the order in which a request passes them; ``decode`` is of pictures."""
+STAGES = {
+    "queue": "queue_ms",
+    "fetch": "fetch_ms",
+    "image_decode": "decode_ms",
+    "process": "process_ms",
+    "encode": "encode_ms",
+    "prefill": "prefill_ms",
+    "ttft": "ttft_ms",
+    "decode": "decode_ms_total",
+}
+"""In the order in which a request passes them, with their names in an answer's timings."""
 
 
 def coverage(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -53,8 +62,7 @@ def stages(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
     """The spread of each stage over the answers with timings, in milliseconds."""
     timings = [a.timings for a in answers if a.error is None and a.timings]
     found = {}
-    for stage in STAGES:
-        name = "decode_ms_total" if stage == "decode_total" else f"{stage}_ms"
+    for stage, name in STAGES.items():
         times = spread(t[name] / 1e3 for t in timings if name in t)
         # A stage that nothing went through, as pictures in a load without, says nothing.
         if times is not None and times["max"] > 0:

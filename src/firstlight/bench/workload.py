@@ -100,15 +100,16 @@ def _prompts(
 
 def _prompt(text: str, pictures: list[bytes], fields: dict[str, Any], max_tokens: int) -> Prompt:
     """The pictures, then the text; the pictures' bytes are not copied."""
-    head, tail = _json(fields)[:-1], b',"messages":[{"role":"user","content":['
+    head, tail = json_bytes(fields)[:-1], b',"messages":[{"role":"user","content":['
     parts = [head + tail]
     for url in pictures:
         parts += [b'{"type":"image_url","image_url":{"url":"', url, b'"}},']
-    parts.append(_json({"type": "text", "text": text}) + b"]}]}")
+    parts.append(json_bytes({"type": "text", "text": text}) + b"]}]}")
     return Prompt(tuple(parts), max_tokens, len(pictures))
 
 
-def _json(value: object) -> bytes:
+def json_bytes(value: object) -> bytes:
+    """Compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 

@@ -72,7 +72,10 @@ _Distinct = Annotated[
 _Slo = Annotated[
     str | None,
     _option(
-        "Result", "--slo", "Count the answers within, in ms: ttft:200,itl:30,tpot,e2e.", "LIST"
+        "Result",
+        "--slo",
+        "Count the answers within, in ms: ttft:200,itl:30; tpot and e2e too.",
+        "LIST",
     ),
 ]
 

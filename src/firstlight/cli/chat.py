@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,6 +69,7 @@ def chat(
     """Talk with a model in the terminal, about pictures too."""
     start = system_messages(system)
     session: Session = context.obj
+    remote = None
     if server is None:
         config = given.engine(max_num_seqs=1)
         talker: Talker = open_with_bar(session, config, shown=not no_progress)
@@ -75,8 +77,9 @@ def chat(
     else:
         talker = remote = _open_remote(server, model, api_key, given)
         name, fetches = f"{remote.name} at {remote.url}", True
-    with_console(
-        lambda note: Conversation(
+
+    def make(note: Callable[[str], None]) -> Conversation:
+        return Conversation(
             talker,
             params,
             write=lambda text: print(text, end="", flush=True),
@@ -85,9 +88,10 @@ def chat(
             fetches=fetches,
             start=start,
             debug=session.debug,
-        ),
-        title=name,
-    )
+        )
+
+    with nullcontext() if remote is None else closing(remote):
+        with_console(make, title=name)
 
 
 def _open_remote(url: str, model: str | None, api_key: str | None, given: Given) -> RemoteModel:

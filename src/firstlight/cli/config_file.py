@@ -14,6 +14,8 @@ import yaml
 
 from firstlight.errors import ConfigError
 
+_KEY: Final = r"^[\s{{\[]*[\"']?{}[\"']?\s*[:=.\]]"
+"""A key where a line begins, ``a.b`` and ``[a]`` of TOML included."""
 SUFFIXES: Final = (".yaml", ".yml", ".toml", ".json")
 
 
@@ -72,8 +74,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _where(path: Path, text: str, key: str) -> str:
     """``file:line`` of a key at the beginning of a line, or the file alone."""
-    name = re.escape(key)
-    match = re.search(rf"^[\s{{]*[\"']?{name}[\"']?\s*[:=]", text, re.MULTILINE)
+    match = re.search(_KEY.format(re.escape(key)), text, re.MULTILINE)
     if match is None:
         return str(path)
     return f"{path}:{text.count(chr(10), 0, match.end()) + 1}"

@@ -196,7 +196,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         names,
         help=option.text + repeated,
         rich_help_panel=option.panel,
-        metavar=option.metavar,
+        metavar=option.metavar or ("LIST" if option.kind is Kind.LIST else None),
         show_default=False,
     )
     annotation = _annotated(_TYPES[option.kind], typed)

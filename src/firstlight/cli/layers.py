@@ -77,6 +77,14 @@ def read_layers(command: Any, root: Any, path: str | None, variables: Mapping[st
     named = [
         Entry(_normal(name.removeprefix(_PREFIX)), value, name) for name, value in variables.items()
     ]
+    linked = [e for e in named if e.key == "port" and str(e.value).startswith("tcp://")]
+    layers.warnings += [
+        f"{entry.where} is left aside: {entry.value!r:.60} is what Kubernetes sets for a service "
+        "named firstlight (enableServiceLinks: false ends that)"
+        for entry in linked
+        if "port" in own
+    ]
+    named = [entry for entry in named if entry not in linked]
     _place(layers, own, named, Rank.ENVIRONMENT)
     for entry in named:
         if entry.key in own or entry.key in elsewhere or entry.key in _OWN_VARIABLES:
@@ -102,8 +110,14 @@ def _names(command: Any) -> Iterator[tuple[str, tuple[Any, bool]]]:
                 if name.startswith("--"):
                     yield name.removeprefix("--"), (parameter, negates)
         # The name of a setting is understood as well, as in the Python API.
-        if not parameter.name.startswith("peer"):
-            yield _normal(parameter.name), (parameter, False)
+        setting = _normal(parameter.name)
+        if not parameter.name.startswith("peer") and setting not in _OWN_VARIABLES:
+            yield setting, (parameter, False)
+
+
+def says_yes(value: str | None) -> bool:
+    """Whether a variable turns a flag on."""
+    return (value or "").lower() in _TRUE
 
 
 def _place(
@@ -114,7 +128,7 @@ def _place(
         if found is None or entry.value is None:
             continue
         parameter, negates = found
-        value = _fit(entry, parameter)
+        value = _fit(entry, parameter, rank)
         if negates:
             value = _negated(value, entry)
         before = layers.origins.get(parameter.name)
@@ -124,22 +138,20 @@ def _place(
         layers.origins[parameter.name] = Origin(rank, entry.where)
 
 
-def _fit(entry: Entry, parameter: Any) -> str | list[str]:
+def _fit(entry: Entry, parameter: Any, rank: Rank) -> str | list[str]:
     """A value as the option takes it: several texts where it may be repeated, else one."""
     value = entry.value
     assert value is not None
     if getattr(parameter, "multiple", False):
-        return _several(value) if isinstance(value, str) else value
+        if isinstance(value, list):
+            return value
+        # A file has lists of its own, so that a text may hold commas there.
+        return _several(value) if rank is Rank.ENVIRONMENT else [value]
     flag = getattr(parameter, "is_flag", False)
     if flag and (isinstance(value, list) or value.lower() not in _TRUE | _FALSE):
         raise ConfigError(f"{entry.where}: {value!r:.60} is neither true nor false")
     if isinstance(value, list):
         return ",".join(value)
-    if parameter.name == "port" and value.startswith("tcp://"):
-        raise ConfigError(
-            f"{entry.where} = {value!r:.60} is no port: Kubernetes sets this variable for a "
-            "service named firstlight; name it otherwise, or set enableServiceLinks: false"
-        )
     return value
 
 

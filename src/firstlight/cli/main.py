@@ -12,13 +12,14 @@ from firstlight import __version__
 from firstlight.cli.bench import build_bench
 from firstlight.cli.chat import chat
 from firstlight.cli.inspect import inspect
+from firstlight.cli.layers import says_yes
 from firstlight.cli.plan_buckets import plan_buckets
 from firstlight.cli.run import run
 from firstlight.cli.sentence import sentence
 from firstlight.cli.serve import serve
 from firstlight.cli.session import OpenModel, Session, open_llm
 from firstlight.cli.verify import verify
-from firstlight.config import wait_briefly
+from firstlight.config import option_variables, wait_briefly
 
 
 def _print_version(shown: bool) -> None:
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None, *, open_model: OpenModel = open_llm)
     wait_briefly()
     command = typer.main.get_command(build_app())
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
+    debug = debug or says_yes(option_variables().get("FIRSTLIGHT_DEBUG"))
     session = Session(open_model, debug)
     try:
         code = command.main(

@@ -6,6 +6,7 @@ say: names that differ, shorter words for ``--help``, and what is no option.
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
@@ -50,6 +51,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "prefill_buckets": "buckets",
     "max_prefill_bucket": "max-bucket",
     "api_keys": "api-key",
+    "debug": "check-memory",
 }
 _METAVARS: Final[Mapping[str, str]] = {
     "prefill_buckets": "LIST",
@@ -73,6 +75,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "proof": "What is proven of each graph: off, quick or full.",
     "max_context": "Tokens of prompt and answer together.",
     "chat_template": "File of a Jinja template, instead of the checkpoint's.",
+    "debug": "Account for every page whenever no request is left; else the engine fails.",
     "kv_pages": "Pages of the KV pool.",
     "kv_bytes": "Limit of the KV pool where its pages are derived.",
     "sliding_pages": "Pages of the pool of layers with a sliding window.",
@@ -105,13 +108,14 @@ _TEXTS: Final[Mapping[str, str]] = {
     "prepared_ahead": "Requests that may be prepared beside those that run.",
     "request_seconds": "What a request may take from arrival to end.",
     "body_seconds": "What one wait for a client may take.",
+    "keep_alive_seconds": "How long a connection without a request is kept.",
     "drain_seconds": "What requests get to finish after SIGTERM.",
-    "tool_call_parser": "auto, hermes, llama3_json, mistral, mistral_args or none.",
+    "tool_call_parser": "auto, hermes, qwen3_coder, llama3_json, mistral, mistral_args or none.",
     "reasoning_parser": "auto, or none: thoughts stay in the answer.",
     "log_format": "text or json.",
 }
-_NO_OPTIONS: Final = frozenset({"model", "sanitize", "debug"})
-"""An argument; an option of the commands that print what it finds; and for tests of the engine."""
+_NO_OPTIONS: Final = frozenset({"model", "sanitize"})
+"""An argument; and an option of the commands that print what it finds."""
 
 
 def engine_options(less: Collection[str] = ()) -> list[Option]:
@@ -157,5 +161,4 @@ def _kind(hint: Any) -> Kind:
 
 
 def _first_sentence(text: str) -> str:
-    sentence, end, _ = text.partition(". ")
-    return (sentence + end.strip()).replace("`", "")
+    return re.split(r"(?<!e\.g\.)(?<=\.)\s+(?=[A-Z`])", text)[0].replace("`", "")

@@ -15,6 +15,7 @@ from firstlight.cli.option_table import Kind
 from firstlight.errors import ConfigError
 
 _GIB: Final = 1 << 30
+ALWAYS: Final = "always so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _as(field: str, kind: Kind, note: str, read: Callable[[Any], object], *names
 
 def _always(*names: str) -> Peer:
     """Flags for what is always on, or needs no flag."""
-    return Peer(names, Kind.FLAG, neutral=("true", "false"), note="always so")
+    return Peer(names, Kind.FLAG, neutral=("true", "false"), note=ALWAYS)
 
 
 def _no(note: str, *names: str, kind: Kind = Kind.TEXT, neutral: Sequence[str] = ()) -> Peer:

@@ -47,9 +47,13 @@ class RemoteModel:
             headers["authorization"] = f"Bearer {api_key}"
         timeout = httpx2.Timeout(_WAIT_SECONDS, connect=_CONNECT_SECONDS)
         self._client = httpx2.Client(base_url=self.url, headers=headers, timeout=timeout)
-        names = self._names()
-        if model is None and not names:
-            raise ConfigError(f"--server = {url!r} names no model; give one as MODEL")
+        try:
+            names = self._names()
+            if model is None and not names:
+                raise ConfigError(f"--server = {url!r} names no model; give one as MODEL")
+        except ConfigError:
+            self.close()
+            raise
         self.name = names[0] if model is None else model
 
     def stream_chat(
@@ -90,7 +94,7 @@ class RemoteModel:
             raise ConfigError(f"--server: nobody answers at {self.url}: {reason}") from error
         if response.status_code in (401, 403):
             raise ConfigError(
-                f"--server: {self.url} wants another key: {_refusal(response)}; give it as "
+                f"--server: {self.url} does not know the key: {_refusal(response)}; give one as "
                 "FIRSTLIGHT_API_KEY or --api-key"
             )
         if response.status_code != 200:

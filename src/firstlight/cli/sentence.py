@@ -16,9 +16,15 @@ def sentence(error: Exception) -> str:
     # An error of usage words its text itself, with the name of the option.
     text = " ".join(getattr(error, "format_message", error.__str__)().split())
     if text and isinstance(error, _UsageError | FirstlightError):
-        return text + _given(error)
+        return text + _given(error) + _as_list(text)
     kind = type(error).__name__
     return f"{kind}: {text} (an error firstlight did not expect; --debug shows where it arose)"
+
+
+def _as_list(text: str) -> str:
+    """How a list is typed, for those who know it with spaces between."""
+    extra = text.startswith("Got unexpected extra argument")
+    return "; several values of one option are typed as a,b" if extra else ""
 
 
 def _given(error: Exception) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from firstlight.errors import MediaError
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def brief(source: object, limit: int = 80) -> str:
@@ -15,7 +19,7 @@ def brief(source: object, limit: int = 80) -> str:
         scheme = text[:6].lower()
         if scheme.startswith("data:"):
             return f"a data URL of {len(source)} characters"
-        if scheme.startswith("http"):
+        if scheme.startswith("http") or (_SCHEME.match(text) and not scheme.startswith("file:")):
             return f"an address at {_host(text)}"
         return repr(source if len(source) <= limit else source[: limit - 3] + "...")
     if isinstance(source, Path):

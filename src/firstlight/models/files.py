@@ -13,7 +13,6 @@ CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
-PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors format itself
 

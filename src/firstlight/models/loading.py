@@ -16,13 +16,17 @@ from firstlight.models import attention_hook
 from firstlight.models.adapter import Adapter
 from firstlight.models.dtypes import choose_dtype
 from firstlight.models.files import (
-    PROCESSOR_FILES,
     check_weights,
     read_json,
     resolve_model,
 )
 from firstlight.models.gguf import converted_folder
 from firstlight.models.head import probe_head
+from firstlight.models.preparation_files import (
+    declared_image_processor,
+    require_tokenizer,
+    tell_of_fallback,
+)
 from firstlight.models.probe import LayerFacts, probe_artifact, probe_layers, probe_merge
 from firstlight.models.recurrent import SERVED_LAYERS, why_folder_recurrent, why_recurrent
 from firstlight.models.registry import AdapterRegistry, Entry
@@ -232,6 +236,8 @@ def _refuse_unsupported(adapter: Adapter) -> None:
 def _load_tokenizer(folder: Path, config: Any, remote: bool) -> Any:
     from transformers import AutoTokenizer
 
+    if not remote:
+        require_tokenizer(folder)
     try:
         return AutoTokenizer.from_pretrained(
             folder, config=config, local_files_only=True, trust_remote_code=remote
@@ -249,13 +255,10 @@ def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any |
 
     if not adapter.multimodal:
         return None
-    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
-        raise ModelLoadError(
-            f"{folder} has no image processor: neither {' nor '.join(PROCESSOR_FILES)} is there"
-        )
+    declared = declared_image_processor(folder)
     try:
         # The PIL backend: the only one that needs no torchvision, and the same on every machine.
-        return AutoImageProcessor.from_pretrained(
+        processor = AutoImageProcessor.from_pretrained(
             folder,
             config=adapter.config,
             backend="pil",
@@ -267,6 +270,8 @@ def _load_image_processor(folder: Path, adapter: Adapter, remote: bool) -> Any |
         raise ModelLoadError(
             f"{folder} has no usable image processor: {first_line(error)}"
         ) from error
+    tell_of_fallback(folder, declared, processor)
+    return processor
 
 
 def _image_processor(adapter: Adapter, processor: Any | None) -> ImageProcessor | None:

@@ -24,6 +24,7 @@ OPEN_PATHS = frozenset({"/health"})
 """What may be read without a key, beside the playground's files."""
 _LOG = logging.getLogger("firstlight.server")
 _CLOSE = {"Connection": "close"}  # what else is sent of the body is not read
+_SCHEMA = frozenset({"/openapi.json"})  # FastAPI does not say that this is the route
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -248,8 +249,11 @@ def _request_id(scope: Scope) -> str:
 
 
 def _route(scope: Scope) -> str:
-    """The route as it is declared: what a client wrote is not repeated."""
+    """The route as it is declared, ``none`` for a path that is none: what a client wrote is not
+    repeated."""
     route = scope.get("route")
+    if route is None and scope["path"] in _SCHEMA:
+        return str(scope["path"])
     return getattr(route, "path", "none")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from opentelemetry import propagate
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -25,7 +26,7 @@ from opentelemetry.trace import (
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firstlight import __version__
-from firstlight.server.otel_stages import Stage, answer_attributes, stages_of
+from firstlight.server.otel_stages import SUMMED, Stage, answer_attributes, stages_of
 from firstlight.server.tracing import AnswerFacts
 
 
@@ -57,7 +58,11 @@ class OpenTelemetryTracing:
         span = get_current_span()
         if not span.is_recording():
             return
-        span.set_attributes(answer_attributes(facts))
+        told: dict[str, Any] = answer_attributes(facts)
+        before: Mapping[str, Any] = getattr(span, "attributes", None) or {}
+        for name in SUMMED:
+            told[name] = told.get(name, 0) + before.get(name, 0)
+        span.set_attributes(told)
         # The engine's clock counts from some moment of its own.
         zero_ns = time.time_ns() - _ns(facts.now)
         for stage in stages_of(facts):

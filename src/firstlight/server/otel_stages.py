@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from firstlight.core.output import Completion
 from firstlight.core.reason import Mode
@@ -12,7 +13,14 @@ from firstlight.server.timings import prefill_steps
 from firstlight.server.tracing import AnswerFacts
 
 Value = str | int | float | bool | Sequence[str] | Sequence[int]
-_MOST_STEPS = 64
+SUMMED: Final = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "firstlight.image_tokens",
+    "firstlight.cached_tokens",
+)
+"""Attributes of a request that are sums over its prompts."""
+_MOST_STEPS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

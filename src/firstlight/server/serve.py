@@ -215,6 +215,7 @@ def _uvicorn_config(service: Service, keys: KeyRing) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         lifespan="on",
+        timeout_keep_alive=settings.keep_alive_seconds,
         # Requests end by themselves before that, or are ended; this is for what hangs.
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds + settings.body_seconds) + 1,
     )

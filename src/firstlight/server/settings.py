@@ -134,6 +134,13 @@ class ServerSettings:
         "of its answer.",
         is_above_zero,
     )
+    keep_alive_seconds: int = setting(
+        75,
+        "an int from 1",
+        "How long a connection without a request is kept. Shorter than a client keeps it, it may "
+        "end just when the next request is sent: clients' libraries keep one for 5 to 60 s.",
+        is_int(1),
+    )
     stall_seconds: float = setting(
         60.0,
         _SECONDS,
@@ -148,15 +155,17 @@ class ServerSettings:
     )
     tool_call_parser: str = setting(
         "auto",
-        "'auto', 'hermes', 'llama3_json', 'mistral', 'mistral_args' or 'none'",
+        "'auto', 'hermes', 'qwen3_coder', 'llama3_json', 'mistral', 'mistral_args' or 'none'",
         "How the model writes calls of tools; by default as its chat template says.",
-        is_one_of("auto", "hermes", "llama3_json", "mistral", "mistral_args", "none"),
+        is_one_of(
+            "auto", "hermes", "qwen3_coder", "llama3_json", "mistral", "mistral_args", "none"
+        ),
     )
     reasoning_parser: str = setting(
         "auto",
         "'auto' or 'none'",
-        "Whether thoughts between `<think>` and `</think>` are told from the answer, for a model "
-        "whose chat template knows them.",
+        "Whether thoughts between `<think>` and `</think>`, or `[THINK]` and `[/THINK]`, are told "
+        "from the answer, for a model whose chat template knows them.",
         is_one_of("auto", "none"),
     )
     log_format: str = setting(
@@ -172,8 +181,8 @@ class ServerSettings:
     otlp_traces_endpoint: str | None = setting(
         None,
         "None, or an http or https address without user, password, query and fragment",
-        "The same to this collector, e.g. `http://127.0.0.1:4318/v1/traces`, by OTLP over HTTP. "
-        "Keys for it belong into `OTEL_EXPORTER_OTLP_HEADERS`.",
+        "Send spans to this collector, by OTLP over HTTP, as to `http://127.0.0.1:4318/v1/traces`. "
+        "It is printed at the start: keys for it belong into `OTEL_EXPORTER_OTLP_HEADERS`.",
         or_none(is_bare_url),
     )
 

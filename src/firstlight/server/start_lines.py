@@ -9,7 +9,7 @@ from typing import Any
 
 from firstlight import __version__
 from firstlight.core.reason import Phase
-from firstlight.engine.accounting import describe_bytes
+from firstlight.engine.accounting import Weights, describe_bytes
 from firstlight.engine.build import Parts
 from firstlight.server.keys import KeyRing
 from firstlight.server.service import Service
@@ -79,11 +79,22 @@ def _text(value: object) -> str:
 def _memory(parts: Parts) -> list[str]:
     plan = parts.memory
     limit = f" (by {plan.limit})" if plan.limit else ""
-    sums = [row for row in describe_bytes(parts.ledger) if row["phase"] is None]
+    rows = describe_bytes(parts.ledger)
+    sums = {row["kind"]: row["bytes"] for row in rows if row["phase"] is None}
+    beside, packed = sums.pop("all"), sums.pop("packed weights", 0)
+    weights = Weights.of(parts.model.adapter.model).total
+    added = f", {size(packed)} of it added by packing" if packed else ""
+    encoded, prepared = parts.encoder_cache.capacity_bytes, parts.config.artifact_cache_bytes
+    caches = (
+        f"beside that up to {size(encoded)} of encoded and {size(prepared)} of prepared pictures"
+    )
     return [
         f"context {plan.max_context}{limit}",
         f"{plan.n_pages} pages of {plan.page_size} tokens",
-        *(f"{row['kind']} {size(row['bytes'])}" for row in sums if row["bytes"]),
+        f"weights {size(weights)}{added}",
+        *(f"{kind} {size(n)}" for kind, n in sums.items() if n),
+        f"in all {size(weights + beside - packed)}",
+        *([] if parts.pipeline is None else [caches]),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firstlight.engine.tools.formats import FORMATS, detect
+from firstlight.server.settings import ServerSettings
 
 TEMPLATES = {
     "hermes": r"{{ tools }}<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>",
@@ -33,6 +34,11 @@ def test_the_format_is_that_of_the_template(name: str) -> None:
 )
 def test_a_template_that_shows_no_known_way_has_no_format(template: str | None) -> None:
     assert detect(template) is None
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_can_be_set(name: str) -> None:
+    assert ServerSettings(tool_call_parser=name).tool_call_parser == name
 
 
 def test_a_setting_says_it_otherwise() -> None:

@@ -99,7 +99,7 @@ class Stream:
             await self._begin()
         if not self._left:
             raise StopAsyncIteration
-        event = await self._within(self._job.outbox.get())
+        event = await self._job.outbox.get()
         if isinstance(event, Exception):
             raise event
         if event.completion is not None:
@@ -130,7 +130,16 @@ class Stream:
         self.image_tokens = sum(map(len, prompt.spans))
         self._job.sequences = sequences
         self._added = True
+        self._end_in_time()
         self._engine.loop.add(self._job)
+
+    def _end_in_time(self) -> None:
+        """From here on the deadline is an event like others: a timer for the whole answer, and not
+        one for the wait for each token."""
+        seconds = max(self._until - self._engine.clock(), 0.0)
+        outbox, late = self._job.outbox, self._late()
+        timer = asyncio.get_running_loop().call_later(seconds, outbox.put_nowait, late)
+        self._held.callback(timer.cancel)
 
     def _check(self) -> None:
         """Raise what was said of the request while it waited, e.g. that the server shuts down."""
@@ -150,5 +159,8 @@ class Stream:
         except TimeoutError:
             if not limit.expired():
                 raise
-            seconds = self._engine.limits.deadline_s
-            raise DeadlineError(f"the request took longer than the {seconds:g} s it may") from None
+            raise self._late() from None
+
+    def _late(self) -> DeadlineError:
+        seconds = self._engine.limits.deadline_s
+        return DeadlineError(f"the request took longer than the {seconds:g} s it may")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from firstlight.core.json_schema import guarded, schema_text
 from firstlight.core.structured_outputs import StructuredOutputs
 from firstlight.engine.tools import coder
+from firstlight.engine.tools.declared import declared_only
 from firstlight.engine.tools.parsers import HermesReader, LlamaReader, MistralReader
 from firstlight.engine.tools.pieces import Parser
 
@@ -205,7 +206,7 @@ def call_form(
     for i, (where, function) in enumerate(tools):
         place = f"{where}.parameters"
         asked = (function.get("parameters") or {}) if required or function.get("strict") else {}
-        parameters = schema_text({"type": "object", **asked}, place)
+        parameters = schema_text({"type": "object", **declared_only(asked)}, place)
         schemas.append((place, parameters))
         rules.append(chosen.call(f"call_{i}", str(function["name"]), parameters, mark, place))
     names = " | ".join(f"call_{i}" for i in range(len(tools)))

@@ -71,7 +71,7 @@ async function answerLast() {
     for await (const chunk of chat(request(before, one, settings), running.signal)) {
       one.state = "streaming";
       const following = isNearEnd();
-      append(item, take(one, chunk));
+      append(item, take(one, chunk), one.answer);
       if (following) scrollToEnd();
     }
     one.state = "done";

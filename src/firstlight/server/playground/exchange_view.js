@@ -2,6 +2,7 @@
 
 import { announce, el } from "./dom.js";
 import { counts } from "./conversation.js";
+import { showMarkdown } from "./markdown.js";
 import { timingPanel } from "./timing.js";
 
 const FINISHED = { length: "The answer ended at the limit of tokens." };
@@ -15,13 +16,13 @@ export function exchangeView(one, act) {
   return item;
 }
 
-/** Appends to a running answer what came of it. */
-export function append(item, { answer, thoughts }) {
+/** Shows of a running answer what came of it; `whole` is the answer so far. */
+export function append(item, { answer, thoughts }, whole) {
   if (thoughts) {
     item.querySelector(".thoughts").hidden = false;
     item.querySelector(".thoughts .text").append(thoughts);
   }
-  if (answer) item.querySelector(".answer > .text").append(answer);
+  if (answer) showMarkdown(item.querySelector(".answer > .text"), whole);
 }
 
 function question(one) {
@@ -45,8 +46,14 @@ function answer(one) {
       el("summary", {}, "Thoughts"),
       el("p", { class: "text" }, one.thoughts),
     ),
-    el("p", { class: "text", hidden: !running && !one.answer }, one.answer),
+    written(one.answer, !running && !one.answer),
   );
+}
+
+function written(text, hidden) {
+  const element = el("div", { class: "text markdown", hidden });
+  showMarkdown(element, text);
+  return element;
 }
 
 function after(one, act) {

@@ -33,7 +33,9 @@ def facts_routes(service: Service) -> APIRouter:
         ("/metrics", _metrics, "Prometheus metrics"),
         ("/v1/graphs", _graphs, "Captured graphs, what ran from them, and what did not and why"),
     ):
-        router.get(path, summary=summary)(endpoint(service))
+        answer = endpoint(service)
+        router.get(path, summary=summary)(answer)
+        router.head(path, include_in_schema=False)(answer)  # the same without its body
     router.post("/tokenize", summary="Tokens of a prompt or a conversation")(_tokenize(service))
     router.post("/detokenize", summary="The text of tokens")(_detokenize(service))
     return router

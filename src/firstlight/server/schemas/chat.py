@@ -98,7 +98,7 @@ class ChatRequest(Limited):
             tools=[tool.model_dump(exclude_none=True) for tool in self.tools or ()],
             choice="auto" if named else str(self.tool_choice or "auto"),
             name=self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else "",
-            several=self.parallel_tool_calls is not False,
+            several=self.parallel_tool_calls is not False and not named,
         )
 
     def template_kwargs(self) -> dict[str, Any]:

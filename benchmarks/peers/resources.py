@@ -1,0 +1,90 @@
+"""Start and memory: what is measured once, not in turns with requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.peers.client import PeerError
+from benchmarks.peers.engines import ENGINES, OURS, Group
+from benchmarks.peers.environments import InstallError
+from benchmarks.peers.models import ModelError
+from benchmarks.peers.plan import Plan
+from benchmarks.peers.results import Figure
+from benchmarks.peers.session import GroupResult, Session, Started
+
+START_LEAST, START_AIM = 5.0, 2.0
+"""Seconds from the start of the process to a model that can be asked, at most."""
+
+MEMORY_LEAST, MEMORY_AIM = 1.2, 1.1
+"""Peak memory over weights, KV and stated buffers, at most."""
+
+_START_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of an engine's processes, after all rows of a group.
+
+    Attributes:
+        peak_rss, pss, anonymous: as :class:`benchmarks.peers.processes.Memory` has them.
+        weights: of the files that it was given.
+        stated: what the engine says it allocated beside them; None if it does not say.
+    """
+
+    peak_rss: int
+    pss: int
+    anonymous: int
+    weights: int
+    stated: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Peak over weights, KV and stated buffers."""
+        return None if self.stated is None else self.peak_rss / (self.weights + self.stated)
+
+
+def starts(plan: Plan, session: Session, say: Callable[[str], None]) -> dict[str, Figure | str]:
+    """Seconds from process start to ready with the bundled model, caches warm; or why not.
+
+    A first start that is not counted fills the caches; engines take turns.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in plan.engines}
+    absent: dict[str, str] = {}
+    for round_number in range(-1, min(plan.rounds, _START_ROUNDS)):
+        for name in plan.engines:
+            if name in absent:
+                continue
+            result = GroupResult(Group.START)
+            try:
+                session.start(ENGINES[name], Group.START, result).close()
+            except (PeerError, InstallError, ModelError) as error:
+                absent[name] = str(error)
+                say(f"{name} is left out of {Group.START.value}: {error}")
+                continue
+            if round_number >= 0:
+                seconds[name].append(result.started[name].ready_s)
+    return {name: absent.get(name) or Figure.of(seconds[name]) for name in plan.engines}
+
+
+def memory_use(started: Started) -> MemoryUse | None:
+    """Of an engine that answered a group; None if it ended before."""
+    memory = started.memory
+    if memory is None:
+        return None
+    stated = _total(started.facts.get("bytes"))
+    return MemoryUse(memory.peak_rss, memory.pss, memory.anonymous, started.weights, stated)
+
+
+def stated_by_ours(results: Mapping[Group, GroupResult]) -> MemoryUse | None:
+    """Ours after the text rows, which is the one that is judged."""
+    started = results[Group.TEXT].started.get(OURS) if Group.TEXT in results else None
+    return None if started is None else memory_use(started)
+
+
+def _total(stated: Any) -> int | None:
+    """Of bytes by kind; None if nothing was stated."""
+    if not isinstance(stated, Mapping):
+        return None
+    return sum(n for n in stated.values() if isinstance(n, int))

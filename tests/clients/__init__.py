@@ -1,0 +1,1 @@
+"""Other people's clients, unmodified, against a real server: ``scripts/test --clients``."""

@@ -1,0 +1,36 @@
+"""schemathesis makes requests from ``/openapi.json`` and looks for faults and for what the schema
+does not say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.clients.environments import run
+from tests.clients.serving import Served
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "unsupported_method",
+    "allow_header_conformance",
+)
+"""All that concern a server without accounts but ``positive_data_acceptance``: a schema cannot say
+which models, tools and tokens there are, nor which fields contradict each other."""
+
+
+def test_no_request_is_a_server_error_or_has_an_answer_that_is_not_documented(
+    bundled: Served, tmp_path: Path
+) -> None:
+    command = ["schemathesis", "run", f"{bundled.url}/openapi.json", "--checks", ",".join(CHECKS)]
+    command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "40", "--seed", "1"]
+    command += ["--continue-on-failure", "--suppress-health-check", "all"]
+    command += ["--report", "json", "--report-json-path", "report.json"]
+    done = run("schemathesis", command, cwd=tmp_path, seconds=900)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    print(json.dumps(report)[:2000])

@@ -1,0 +1,58 @@
+"""What a server says when it starts: every setting, and where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from firstlight.config import EngineConfig
+from firstlight.engine.build import Parts
+from firstlight.server.keys import KeyRing
+from firstlight.server.serve import key_ring, open_service
+from firstlight.server.settings import ServerSettings
+from firstlight.server.start_lines import start_lines
+
+ORIGINS = {"max_num_seqs": "--max-num-seqs", "page_size": "fl.yaml:3", "port": "FIRSTLIGHT_PORT"}
+
+
+def _lines(parts: Parts, settings: ServerSettings, origins: dict[str, str]) -> list[str]:
+    return list(start_lines(open_service(parts, settings), KeyRing([]), origins))
+
+
+def test_what_was_given_stands_first_with_where_it_came_from(parts: Parts) -> None:
+    lines = _lines(parts, ServerSettings(port=9000), ORIGINS)
+    until = next(i for i, line in enumerate(lines) if line.startswith("defaults"))
+    given = [line[11:] for line in lines[1:until]]
+    assert lines[1].startswith("settings   ")
+    assert "max_num_seqs=4 (--max-num-seqs)" in given
+    assert "page_size=4 (fl.yaml:3)" in given
+    assert "port=9000 (FIRSTLIGHT_PORT)" in given
+    assert "dtype=float32" in given  # not as by default, and set from Python
+
+
+def test_a_default_that_was_given_is_told_as_given(parts: Parts) -> None:
+    lines = _lines(parts, ServerSettings(), {"host": "--host"})
+    assert any(line.endswith("host=127.0.0.1 (--host)") for line in lines)
+
+
+def test_every_setting_is_there_once(parts: Parts) -> None:
+    text = " ".join(" ".join(_lines(parts, ServerSettings(), ORIGINS)).split())
+    for owner in (EngineConfig, ServerSettings):
+        for entry in fields(owner):
+            assert text.count(f" {entry.name}=") == 1, entry.name
+
+
+def test_memory_is_split_by_what_it_is_for(parts: Parts) -> None:
+    text = " ".join(" ".join(_lines(parts, ServerSettings(), {})).split())
+    memory = text.partition("memory ")[2].partition(" prefill ")[0]
+    kinds = [f"{word} " for word in ("context", "weights", "kv", "slot", "in all", "beside that")]
+    assert all(kind in memory for kind in kinds), memory
+
+
+def test_keys_of_the_settings_open_the_server_and_are_not_shown(parts: Parts) -> None:
+    settings = ServerSettings(api_keys=("hidden-key",))
+    ring = key_ring(settings, {"FIRSTLIGHT_API_KEY": "other"})
+    assert ring.opens("hidden-key")
+    assert ring.opens("other")
+    text = "\n".join(_lines(parts, settings, {"api_keys": "--api-key"}))
+    assert "api_keys=(1, not shown) (--api-key)" in text
+    assert "hidden-key" not in text
