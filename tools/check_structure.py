@@ -34,12 +34,14 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "media": _BASE | {"core"},
     "memory": _BASE | {"core"},
     "attention": _BASE | {"core", "memory"},
-    "models": _BASE | {"core", "media", "memory", "attention"},
+    # Compiled kernels: a graph's backend is given what compiles, and knows nothing of this.
+    "native": frozenset({"errors"}),
+    "models": _BASE | {"core", "media", "memory", "attention", "native"},
     # Somebody with a decoder of their own can use graphs alone.
     "graphs": frozenset({"errors", "contract", "core"}),
     "sampling": _BASE | {"core"},
     "engine": _BASE
-    | {"core", "demo", "media", "memory", "attention", "models", "graphs", "sampling"},
+    | {"core", "demo", "media", "memory", "attention", "native", "models", "graphs", "sampling"},
     "server": _BASE | {"settings", "core", "demo", "media", "engine"},
     "cli": _BASE | {"bench", "core", "demo", "media", "models", "graphs", "engine", "server"},
     "testing": _BASE | {"core", "models", "graphs", "engine"},

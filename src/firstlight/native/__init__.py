@@ -1,7 +1,7 @@
 """Compiled CPU kernels: one call runs many operations of a graph, on the engine's own threads.
 
-The source is C++ in ``source/``; it is compiled once a machine, for its CPU, by the compiler that is
-there (:mod:`.build`). Without a compiler everything runs on torch's kernels.
+The source is C++ in ``source/``; it is compiled once a machine, for its CPU, by the compiler that
+is there (:mod:`.build`). Without a compiler everything runs on torch's kernels.
 """
 
 from __future__ import annotations

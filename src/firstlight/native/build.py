@@ -53,7 +53,7 @@ def build_library(cache_dir: Path | None) -> Path:
 
 def sources() -> tuple[Path, ...]:
     """The files that make up the library, in a fixed order."""
-    return tuple(sorted(_SOURCE.glob("*.h"))) + (_SOURCE / "library.cpp",)
+    return (*sorted(_SOURCE.glob("*.h")), _SOURCE / "library.cpp")
 
 
 def _fingerprint(compiler: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +30,7 @@ def rows_of(x: Tensor) -> tuple[int, int] | None:
     if x.shape[-1] > 1 and x.stride(-1) != 1:
         return None
     axes = [(n, s) for n, s in zip(x.shape[:-1], x.stride()[:-1], strict=True) if n != 1]
-    for (_, outer), (n, inner) in zip(axes, axes[1:], strict=False):
+    for (_, outer), (n, inner) in pairwise(axes):
         if outer != n * inner:
             return None
     rows = x[..., 0].numel()
@@ -90,17 +92,15 @@ def add_call(a: Tensor, b: Tensor, out: Tensor) -> Instruction | None:
     return instruction(Op.ADD, (a, b, out), numbers, dtype=a.dtype)
 
 
-def attention_calls(
-    q: Tensor, k: Tensor, v: Tensor, k_pool: Tensor, v_pool: Tensor,
-    write_locations: Tensor, page_table: Tensor, attention_rows: Tensor,
-    block_bounds: Tensor | None, out: Tensor, scale: float, window: int, last_only: bool,
-    scratch: Tensor,
-) -> Sequence[Instruction]:  # fmt: skip
-    """Store the rows' keys and values, attend split by split, and join the splits.
+def attention_calls(arguments: Sequence[Any], scratch: Tensor) -> Sequence[Instruction]:
+    """Store the rows' keys and values, attend split by split or in tiles, join the splits.
 
     Args:
+        arguments: those of ``firstlight::attention``.
         scratch: float32, at least :func:`scratch_floats` of it.
     """
+    q, k, v, k_pool, v_pool, write_locations, page_table, attention_rows = arguments[:8]
+    block_bounds, out, scale, window, last_only = arguments[8:]
     requests, max_pages = page_table.shape
     kv_heads, key_dim, value_dim = k.shape[1], q.shape[2], v.shape[2]
     split, splits = splits_of(max_pages * k_pool.shape[1])

@@ -58,7 +58,7 @@ class NativeLowering:
         if self._scratch.numel() < floats:
             # Graphs made before keep the smaller block that they were made with.
             self._scratch = torch.empty(floats, dtype=torch.float32)
-        return calls.attention_calls(*args, self._scratch)
+        return calls.attention_calls(args, self._scratch)
 
 
 def _linear(

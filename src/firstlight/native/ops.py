@@ -36,11 +36,11 @@ class Runner(Protocol):
 def register(runner: Runner) -> None:
     """Define the operations with torch; once a process, as torch's registry wants it."""
     library: Any = torch.library.Library("firstlight", "FRAGMENT")  # type: ignore[no-untyped-call]
-    # torch drops the definitions with the object: the function's own attribute keeps it.
     for schema, kernel in _kernels(runner).items():
         library.define(schema)
         library.impl(schema.partition("(")[0], kernel, "CPU")
-    torch.ops.firstlight._native_library = library
+    # torch drops the definitions with this object, so it lives as long as torch's registry.
+    setattr(torch.ops.firstlight, "_native_library", library)  # noqa: B010
 
 
 def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
@@ -70,7 +70,7 @@ def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
     def attend_rows(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> None:
         floats = scratch_of(q, v, rest[0], rest[3])
         scratch = torch.empty(floats, dtype=torch.float32)
-        runner.run(*calls.attention_calls(q, k, v, *rest, scratch))
+        runner.run(*calls.attention_calls((q, k, v, *rest), scratch))
 
     return {
         LINEAR: linear,

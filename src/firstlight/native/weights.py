@@ -59,7 +59,10 @@ def pack_weight(weight: Tensor, format: WeightFormat | None = None) -> PackedWei
     n, k = weight.shape
     panels = pad(weight.detach(), (0, 0, 0, -n % LANES)).view(-1, LANES, k)
     # Some panels at a time: the steps between need several times their memory.
-    parts = [_LAYOUTS[format](part).view(torch.uint8).flatten() for part in panels.split(64)]
+    parts = [
+        _LAYOUTS[format](panels[i : i + 64]).view(torch.uint8).flatten()
+        for i in range(0, len(panels), 64)
+    ]
     return PackedWeight(torch.cat(parts), format, n, k)
 
 
@@ -82,22 +85,22 @@ def _by_pairs(panels: Tensor) -> Tensor:
 
 def _int8(panels: Tensor) -> Tensor:
     """Codes -127..127 of equal steps in each block of 32; GGUF's Q8_0."""
-    blocks = panels.float().unflatten(-1, (-1, BLOCK))
+    blocks = panels.float().view(*panels.shape[:2], -1, BLOCK)
     scale = (blocks.abs().amax(-1, keepdim=True) / 127).half()
     codes = _codes(blocks, scale.float()).clamp_(-127, 127).to(torch.int8)
-    lanes = codes.unflatten(-1, (8, 4)).permute(0, 2, 3, 1, 4).contiguous()
+    lanes = codes.view(*codes.shape[:3], 8, 4).permute(0, 2, 3, 1, 4).contiguous()
     return torch.cat([_head(scale), lanes.view(torch.uint8).flatten(2)], -1)
 
 
 def _int4(panels: Tensor) -> Tensor:
     """Codes 0..15 between the least and the largest value of each block of 32; GGUF's Q4_1."""
-    blocks = panels.float().unflatten(-1, (-1, BLOCK))
+    blocks = panels.float().view(*panels.shape[:2], -1, BLOCK)
     least = blocks.amin(-1, keepdim=True).half()
     scale = ((blocks.amax(-1, keepdim=True) - least.float()) / 15).half()
     codes = _codes(blocks - least.float(), scale.float()).clamp_(0, 15).to(torch.int64)
     # [.., t, s, which of a pair]: a nibble of the lower or the upper half of 32 bits.
     shifts = 4 * torch.arange(4).unsqueeze(1) + 16 * torch.arange(2)
-    words = (codes.unflatten(-1, (4, 4, 2)) << shifts).sum((-1, -2))
+    words = (codes.view(*codes.shape[:3], 4, 4, 2) << shifts).sum((-1, -2))
     lanes = words.to(torch.uint32).permute(0, 2, 3, 1).contiguous()
     return torch.cat([_head(scale), _head(least), lanes.view(torch.uint8).flatten(2)], -1)
 

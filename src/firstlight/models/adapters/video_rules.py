@@ -131,8 +131,8 @@ class Qwen2VideoRules(QwenVideoRules):
             n = max(math.floor(asked / group), 1) * group
         if n > total:  # a group that is not full repeats the last frame
             return list(range(total))
-        # float32 steps, as transformers takes them: what is cut off depends on it. Where they add up
-        # to less than the whole, there is one step too many, to a frame behind the last.
+        # float32 steps, as transformers takes them: what is cut off depends on it. Where they add
+        # up to less than the whole, there is one too many, to a frame behind the last.
         indices: list[int] = torch.arange(0, total, total / n).int().tolist()
         return indices[:n]
 

@@ -13,7 +13,6 @@ from firstlight.models.attention_hook import NAME
 from firstlight.models.fuse.kit import Kit
 from firstlight.models.fuse.linear import plain_linears
 
-
 _LARGEST_HEAD = 1024
 """Columns that the compiled kernel has room for."""
 
