@@ -36,6 +36,7 @@ BACKENDS = ("auto", "tape", "eager")
 PROOFS = ("off", "quick", "full")
 COSTS = ("measured", "free")
 NATIVE = ("auto", "off")
+QUANTIZATIONS = ("none", "int8", "int4")
 _DTYPE_NAMES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
 PICTURE_SETTINGS = frozenset(entry.name for entry in fields(MediaSettings))
 _VARIABLES = "FIRSTLIGHT_"
@@ -236,6 +237,13 @@ class EngineConfig(MediaSettings):
         "'auto' or 'off'",
         "Kernels compiled for this CPU: auto compiles them once, where there is a C++ compiler.",
         is_one_of(*NATIVE),
+    )
+    quantization: str = setting(
+        "none",
+        "'none', 'int8' or 'int4'",
+        "How linear weights of the decoder are stored: blocks of 32 with a scale (int8), or with a "
+        "scale and a least value (int4), as GGUF's Q8_0 and Q4_1. Needs the compiled kernels.",
+        is_one_of(*QUANTIZATIONS),
     )
     max_context: int | None = setting(
         None,

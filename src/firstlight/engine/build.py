@@ -56,6 +56,7 @@ class Parts:
 
     Attributes:
         pipeline: reads, decodes and prepares pictures; None for a model that takes text only.
+        native: whether the compiled kernels run, and why not.
         fused: what was swapped for faster equals; None if fusing is off.
         captures: what capturing each phase gave.
         costs: what padding costs, by phase; empty where it is taken to be free.
@@ -78,6 +79,7 @@ class Parts:
     captures: Mapping[Phase, CaptureReport]
     admission: Admission
     engine: Engine
+    native: NativeTier
     fused: FuseReport | None
     costs: Costs
     packed_bytes: int
@@ -192,6 +194,7 @@ def build(
         encoder=loop.encoder,
         scheduler=loop.scheduler,
         engine=loop.engine,
+        native=ground.native,
         fused=ground.fused,
         costs=builder.costs,
         packed_bytes=ground.packed_bytes,
@@ -250,7 +253,7 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     adapter = model.adapter
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
-    kit = Kit(native.kernels is not None)
+    kit = Kit(native.kernels is not None, native.format)
     fused = fuse_model(adapter, kit) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     windows = [f.window for f in model.layers]

@@ -36,7 +36,8 @@ def describe(parts: Parts) -> dict[str, Any]:
         ],
         "buckets": {phase.value: _buckets(parts, phase, ledger) for phase in runners},
         "backend": "eager" if parts.config.graphs_off else runners[Phase.DECODE].backend.name,
-        "attention": "firstlight::attention, paged, scaled_dot_product_attention on cpu",
+        "kernels": parts.native.describe(),
+        "attention": str(parts.native.attention(parts.pool)),
         "memory": {
             **asdict(parts.memory),
             "kv_bytes": parts.pool.nbytes,

@@ -9,11 +9,13 @@ import torch
 
 from firstlight.attention import attention_op
 from firstlight.config import EngineConfig
+from firstlight.errors import ConfigError
 from firstlight.memory import KVPool
 from firstlight.native import (
     Kernels,
     NativeLowering,
     NativeUnavailableError,
+    WeightFormat,
     can_attend,
     open_kernels,
 )
@@ -26,10 +28,23 @@ class NativeTier:
     Attributes:
         kernels: None if torch's kernels are used.
         reason: why that is so; empty where ``kernels`` is there.
+        format: how linear weights are stored; None as they are.
     """
 
     kernels: Kernels | None
     reason: str = ""
+    format: WeightFormat | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """For reports, ready for JSON."""
+        kernels = self.kernels
+        return {
+            "native": kernels is not None,
+            "reason": self.reason,
+            "library": None if kernels is None else str(kernels.path),
+            "threads": None if kernels is None else kernels.threads,
+            "quantization": "none" if self.format is None else self.format.name.lower(),
+        }
 
     def attention(self, pool: KVPool) -> Any:
         """The attention operation for the heads of a pool."""
@@ -46,18 +61,36 @@ class NativeTier:
 
 
 def open_tier(config: EngineConfig, dtype: torch.dtype) -> NativeTier:
-    """The kernels as configured; they are compiled now if this machine has not done so yet."""
-    if config.native == "off":
-        return NativeTier(None, "native = off")
-    if not config.fuse:
-        return NativeTier(None, "fuse = false: the model's own modules are kept")
-    if config.device != "cpu":
-        return NativeTier(None, f"the kernels are for CPUs, the device is {config.device}")
-    if dtype not in (torch.float32, torch.bfloat16):
-        return NativeTier(
-            None, f"the kernels compute in float32 and bfloat16, the model in {dtype}"
+    """The kernels as configured; they are compiled now if this machine has not done so yet.
+
+    Raises:
+        ConfigError: weights of fewer bits are asked for, and the kernels are not there.
+    """
+    reason = _reason_against(config, dtype)
+    kernels = None
+    if reason is None:
+        try:
+            kernels = open_kernels(config.cache_dir)
+        except NativeUnavailableError as error:
+            reason = str(error)
+    if kernels is None and config.quantization != "none":
+        raise ConfigError(
+            f"quantization = {config.quantization!r} needs the compiled kernels, which are not "
+            f"used here: {reason}; accepted: quantization = 'none'"
         )
-    try:
-        return NativeTier(open_kernels(config.cache_dir))
-    except NativeUnavailableError as error:
-        return NativeTier(None, str(error))
+    return NativeTier(kernels, reason or "", _FORMATS[config.quantization])
+
+
+_FORMATS = {"none": None, "int8": WeightFormat.INT8, "int4": WeightFormat.INT4}
+
+
+def _reason_against(config: EngineConfig, dtype: torch.dtype) -> str | None:
+    if config.native == "off":
+        return "native = off"
+    if not config.fuse:
+        return "fuse = false keeps the model's own modules"
+    if config.device != "cpu":
+        return f"they are for CPUs, and the device is {config.device}"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"they compute in float32 and bfloat16, and the model is {dtype}"
+    return None

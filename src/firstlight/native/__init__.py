@@ -10,7 +10,7 @@ from firstlight.native.build import NativeUnavailableError, build_library
 from firstlight.native.calls import can_attend
 from firstlight.native.kernels import Kernels, open_kernels
 from firstlight.native.lowering import NativeLowering
-from firstlight.native.weights import PackedWeight, WeightFormat, can_pack, pack_weight
+from firstlight.native.weights import PackedWeight, WeightFormat, can_pack, pack_weight, unpacked
 
 __all__ = [
     "Kernels",
@@ -23,4 +23,5 @@ __all__ = [
     "can_pack",
     "open_kernels",
     "pack_weight",
+    "unpacked",
 ]

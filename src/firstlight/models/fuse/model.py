@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -11,6 +13,7 @@ from firstlight.models.fuse.kit import Kit
 from firstlight.models.fuse.linear import has_faster_layout
 from firstlight.models.fuse.patches import fuse_patches
 from firstlight.models.fuse.report import FuseReport
+from firstlight.models.fuse.rounding import head_format, round_decoder
 from firstlight.models.fuse.tail import fuse_tail
 
 # A head tied to the embedding is needed twice once it is packed: up to 64 MiB in bfloat16.
@@ -25,6 +28,8 @@ def fuse_model(adapter: Adapter, kit: Kit | None = None) -> FuseReport:
     """
     report = FuseReport()
     kit = Kit() if kit is None else kit
+    if kit.format is not None:
+        round_decoder(adapter.decoder, kit.format, report)
     report.one_row_per_request = fuse_tail(adapter, report, kit)
     fuse_decoder(adapter.decoder, adapter.position_rank, report, kit)
     _pack_head(adapter, report, kit)
@@ -41,5 +46,7 @@ def _pack_head(adapter: Adapter, report: FuseReport, kit: Kit) -> None:
     if tied and head.weight.numel() > _TIED_HEAD:
         report.left["LM head"] = f"it shares {head.weight.numel()} weights with the embedding"
         return
+    if kit.format is not None:
+        kit = replace(kit, format=head_format(head.weight, kit.format))
     adapter.model.set_output_embeddings(kit.linear([head]))
     report.count("LM head")

@@ -10,12 +10,14 @@ class FuseReport:
     """What was swapped, by class name, and what was left as it is, with the reason.
 
     Attributes:
+        stored: how many linear layers hold their weights in which format of fewer bits.
         one_row_per_request: the body returns ``[B, hidden_size]``, the last row of each request,
             and not a row per token.
     """
 
     swapped: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
     one_row_per_request: bool = False
 
     def count(self, name: str) -> None:

@@ -1,0 +1,46 @@
+"""Weights of a few bits: the model is rounded first, so that all checks compare with what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from firstlight.models.fuse.report import FuseReport
+from firstlight.native import WeightFormat, can_pack, pack_weight, unpacked
+
+_NOTHING = 1e-3
+"""Share of the weights' norm below which rounding changed nothing but the last bit."""
+
+
+@torch.no_grad()
+def round_decoder(decoder: Any, format: WeightFormat, report: FuseReport) -> None:
+    """Round the linear layers of a decoder's layers to what ``format`` can hold, in place."""
+    for layer in getattr(decoder, "layers", ()):
+        for name, module in layer.named_modules():
+            if type(module) is not nn.Linear:
+                continue
+            if not can_pack(module.weight, format):
+                report.left[f"{name} as {format.name}"] = (
+                    f"its {module.in_features} inputs are no multiple of 32"
+                )
+                continue
+            module.weight.copy_(unpacked(pack_weight(module.weight, format)))
+            report.stored[format.name.lower()] = report.stored.get(format.name.lower(), 0) + 1
+
+
+@torch.no_grad()
+def head_format(weight: Tensor, format: WeightFormat) -> WeightFormat:
+    """The format of an LM head: 8 bits, or 4 where that loses nothing.
+
+    The head decides between tokens, and each of its weights is used in every answer. A file that
+    holds it in 4 bits gives it back exactly.
+    """
+    if format is not WeightFormat.INT4 or not can_pack(weight, format):
+        return WeightFormat.INT8
+    some = weight[: 1 << 12].detach()
+    lost = unpacked(pack_weight(some, format)) - some.float()
+    return (
+        format if float(lost.norm()) <= _NOTHING * float(some.float().norm()) else WeightFormat.INT8
+    )
