@@ -19,7 +19,7 @@ from benchmarks.peers.client import ROOT, PeerError
 from benchmarks.peers.engines import ENGINES, REFERENCE, Group
 from benchmarks.peers.environments import Environments, InstallError
 from benchmarks.peers.models import ModelError, Models
-from benchmarks.peers.plan import KEYS, MEMORY, START, Plan, check_names, parse_options
+from benchmarks.peers.plan import KEYS, START, Plan, check_names, parse_options
 from benchmarks.peers.prompts import PromptMaker
 from benchmarks.peers.resources import starts
 from benchmarks.peers.session import GroupResult, Session
@@ -103,8 +103,7 @@ class _Run:
         groups: dict[Group, GroupResult] = {}
         agreement: dict[Group, dict[str, Agreement]] = {}
         for group in (Group.TEXT, Group.FOUR_BIT, Group.VISION):
-            wanted = group is Group.TEXT and MEMORY in self._plan.only
-            if self._plan.turns(group) or wanted:
+            if self._plan.turns(group):
                 groups[group] = self._session.run(group, self._prompts(group))
                 agreement[group] = self._agreements(groups[group])
         found = starts(self._plan, self._session, _say) if self._plan.wants(START) else {}

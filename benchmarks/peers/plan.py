@@ -63,13 +63,19 @@ class Plan:
         found = {}
         for name, turn in TURNS.items():
             rows = [row for call in turn.calls for row in call.rows]
-            wanted = any(row in self.only for row in rows)
+            # Memory is looked at when all that a user may do with text was done.
+            wanted = any(row in self.only for row in rows) or (
+                MEMORY in self.only and group is Group.TEXT and not self._too_long(name)
+            )
             if turn.group is group and (wanted or self._by_default(name)):
                 found[name] = self._shortened(turn) if self.quick else turn
         return found
 
     def _by_default(self, name: str) -> bool:
-        return not self.only and not (self.quick and name in _QUICK_WITHOUT)
+        return not self.only and not self._too_long(name)
+
+    def _too_long(self, name: str) -> bool:
+        return self.quick and name in _QUICK_WITHOUT
 
     @staticmethod
     def _shortened(turn: Turn) -> Turn:

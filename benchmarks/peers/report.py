@@ -20,6 +20,7 @@ from benchmarks.peers.resources import (
     START_LEAST,
     MemoryUse,
     memory_use,
+    verdict,
 )
 from benchmarks.peers.results import Figure, RowResult, row_results
 from benchmarks.peers.session import GroupResult
@@ -58,8 +59,22 @@ class Report:
                 name: asdict(found) if isinstance(found, Figure) else {"absent": found}
                 for name, found in self.starts.items()
             },
+            "verdicts": self._verdicts(),
             "groups": {group.value: self._group(group) for group in self.groups},
             "environment_bytes": dict(self.environments),
+        }
+
+    def _verdicts(self) -> dict[str, Any]:
+        """Of what is measured once, for ours."""
+        start = self.starts.get(OURS)
+        text = self.groups.get(Group.TEXT)
+        started = None if text is None else text.started.get(OURS)
+        memory = None if started is None else memory_use(started)
+        return {
+            "start": verdict(
+                start.median if isinstance(start, Figure) else None, START_LEAST, START_AIM
+            ),
+            "memory": verdict(None if memory is None else memory.ratio, MEMORY_LEAST, MEMORY_AIM),
         }
 
     def _group(self, group: Group) -> dict[str, Any]:

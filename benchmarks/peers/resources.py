@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.peers.client import PeerError
-from benchmarks.peers.engines import ENGINES, OURS, Group
+from benchmarks.peers.engines import ENGINES, Group
 from benchmarks.peers.environments import InstallError
 from benchmarks.peers.models import ModelError
 from benchmarks.peers.plan import Plan
@@ -77,10 +77,15 @@ def memory_use(started: Started) -> MemoryUse | None:
     return MemoryUse(memory.peak_rss, memory.pss, memory.anonymous, started.weights, stated)
 
 
-def stated_by_ours(results: Mapping[Group, GroupResult]) -> MemoryUse | None:
-    """Ours after the text rows, which is the one that is judged."""
-    started = results[Group.TEXT].started.get(OURS) if Group.TEXT in results else None
-    return None if started is None else memory_use(started)
+def verdict(measured: float | None, least: float, aim: float) -> dict[str, float | bool | None]:
+    """A figure that should be small beside its limits; JSON-ready."""
+    return {
+        "figure": measured,
+        "least": least,
+        "aim": aim,
+        "reached": None if measured is None else measured <= least,
+        "aim_reached": None if measured is None else measured <= aim,
+    }
 
 
 def _total(stated: Any) -> int | None:

@@ -39,6 +39,12 @@ def test_rows_of_one_group_leave_the_others_out() -> None:
     assert list(plan(only=frozenset({"ttft-512"})).turns(Group.TEXT)) == ["text-512"]
 
 
+def test_memory_is_looked_at_after_all_text() -> None:
+    asked = plan(only=frozenset({"memory"}))
+    assert asked.turns(Group.TEXT) == plan().turns(Group.TEXT)
+    assert asked.turns(Group.VISION) == {}
+
+
 def test_a_quick_run_is_short_and_leaves_the_longest_prompt_out() -> None:
     turns = plan(quick=True).turns(Group.TEXT)
     assert "text-2048" not in turns

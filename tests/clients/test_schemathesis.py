@@ -3,7 +3,7 @@ does not say."""
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
 from tests.clients.environments import run
@@ -27,10 +27,10 @@ def test_no_request_is_a_server_error_or_has_an_answer_that_is_not_documented(
     bundled: Served, tmp_path: Path
 ) -> None:
     command = ["schemathesis", "run", f"{bundled.url}/openapi.json", "--checks", ",".join(CHECKS)]
-    command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "40", "--seed", "1"]
+    command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "20", "--seed", "1"]
     command += ["--continue-on-failure", "--suppress-health-check", "all"]
-    command += ["--report", "json", "--report-json-path", "report.json"]
     done = run("schemathesis", command, cwd=tmp_path, seconds=900)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    report = json.loads((tmp_path / "report.json").read_text())
-    print(json.dumps(report)[:2000])
+    cases = re.search(r"([\d,]+) generated", done.stdout)
+    assert cases is not None, done.stdout
+    assert int(cases[1].replace(",", "")) > 1000

@@ -176,6 +176,8 @@ def test_the_last_message_is_gone_on_with(http: httpx2.Client, server: Running) 
     assert answer.status_code == 200, answer.text
     ids = http.post("/tokenize", json={"messages": turns[:1]}).json()["tokens"]
     text = str(server.service.parts.model.tokenizer.decode(ids)) + "It is"
+    told = http.post("/tokenize", json={"messages": turns, "continue_final_message": True}).json()
+    assert told["count"] == answer.json()["usage"]["prompt_tokens"]
     raw = {"prompt": text, "temperature": 0, "max_tokens": 6, "ignore_eos": True}
     assert text_of(answer.json()) == text_of(http.post(TEXT, json=raw).json())
     both = error_of(http.post(CHAT, json=asked | {"add_generation_prompt": True}))

@@ -91,6 +91,10 @@ def _handle_errors(api: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         return _answer(request, failure_of_validation(error, _model_of(request)))
 
+    @api.exception_handler(Exception)  # Starlette's own answer would be a plain text
+    async def unforeseen(request: Request, error: Exception) -> Response:
+        return _answer(request, failure_of(error, request.state.request_id))
+
     @api.exception_handler(FirstlightError)
     async def refused(request: Request, error: FirstlightError) -> Response:
         return _answer(request, failure_of(error, request.state.request_id))

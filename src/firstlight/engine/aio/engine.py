@@ -26,6 +26,7 @@ from firstlight.memory.integrity import check as check_memory
 
 T = TypeVar("T")
 _LOG = logging.getLogger("firstlight.engine")
+_STOP_S = 10.0
 
 
 class AsyncEngine:
@@ -78,10 +79,15 @@ class AsyncEngine:
         self.loop.start()
 
     async def close(self) -> None:
-        """End at once; requests in flight get a DrainingError."""
+        """End at once; requests in flight get a DrainingError.
+
+        A step that hangs is not waited for: its thread ends with the process.
+        """
         self.draining = True
         self._fail_all("the server is shutting down; the answer is not complete")
-        await asyncio.to_thread(self.loop.stop)
+        await asyncio.to_thread(self.loop.stop, _STOP_S)
+        if self.loop.alive:
+            _LOG.error("the step that is under way did not end within %g s", _STOP_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def drain(self, seconds: float) -> None:
@@ -138,7 +144,7 @@ class AsyncEngine:
     def in_pool(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run ``function`` in one of the threads that prepare requests."""
         assert self._events is not None, "start() comes first"
-        return self._events.run_in_executor(self._pool, function)
+        return self._events.run_in_executor(self._pool, partial(_contained, function))
 
     def check_open(self) -> None:
         """Raise DrainingError or EngineFaultError if nothing more is taken."""
@@ -191,6 +197,23 @@ class AsyncEngine:
         for job in list(self._jobs):
             job.put(DrainingError(message))
             self.loop.abort(job)
+
+
+def _contained(function: Callable[[], T]) -> T:
+    """``function``'s result. What is no Exception would pass by everything that handles errors:
+    libraries in Rust panic with such a thing.
+
+    Raises:
+        RequestFailedError: instead of it.
+    """
+    try:
+        return function()
+    except Exception:
+        raise
+    except BaseException as error:
+        _LOG.error("a request could not be prepared", exc_info=error)
+        name = type(error).__name__
+        raise RequestFailedError(f"the request could not be prepared ({name})") from error
 
 
 def _put(events: list[Event]) -> None:

@@ -145,7 +145,7 @@ class StepLoop:
                 self._take_orders()
                 if self._live and not self._stopping:
                     self._step()
-            except Exception as error:
+            except BaseException as error:  # libraries in Rust panic with what is no Exception
                 self._recover(error)
             finally:
                 self.stepping_since = None
@@ -232,7 +232,7 @@ class StepLoop:
             events, self._events = self._events, []
             self._deliver(events)
 
-    def _recover(self, error: Exception) -> None:
+    def _recover(self, error: BaseException) -> None:
         """Fail what is in flight, and make the engine clean for what comes.
 
         If nothing ran beside the request in flight, and the engine is well without it, then it was
@@ -264,7 +264,7 @@ class StepLoop:
             for sequence in sequences:
                 self._engine.abort(sequence)
             self._make_clean()
-        except Exception:
+        except BaseException:
             _LOG.exception("the engine could not be made clean after fault %s", fault)
             return False
         return True

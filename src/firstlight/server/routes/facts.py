@@ -127,7 +127,8 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     """The prompt that the engine would compute, pictures expanded."""
     admission, params = service.parts.admission, SamplingParams()
     if body.messages is not None:
-        return admission.chat(as_dicts(body.messages), params).prompt.ids
+        draft = admission.read_chat(as_dicts(body.messages), params, options=body.options())
+        return admission.whole(draft).prompt.ids
     return admission.text(body.prompt or "", (), params).prompt.ids
 
 

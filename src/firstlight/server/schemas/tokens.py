@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from firstlight.engine.chat_options import ChatOptions
+from firstlight.engine.tools.rules import MAX_TOOLS, CallRules
 from firstlight.server.schemas.fields import Count, Strict, only
 from firstlight.server.schemas.messages import Messages
+from firstlight.server.schemas.tools import Tool
 
 _MODEL = "One of the names in `/v1/models`; null for the model."
 
@@ -21,7 +24,18 @@ class TokenizeRequest(Strict):
     messages: Messages | None = Field(
         None, description="A conversation, as the chat endpoint takes it; pictures are expanded."
     )
-    add_generation_prompt: Annotated[bool | None, only(None, True)] = None
+    add_generation_prompt: bool | None = Field(
+        None, description="Of messages: whether a new answer begins at the end. Default true."
+    )
+    continue_final_message: bool | None = Field(
+        None, description="Of messages: leave the last one open."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="Of messages: variables of the chat template."
+    )
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
+        None, description="Of messages: functions that the model is told of."
+    )
     add_special_tokens: Annotated[bool | None, only(None, True)] = None
     return_token_strs: bool | None = Field(
         None, description="Give the text of each token as well, as `token_strs`."
@@ -32,6 +46,21 @@ class TokenizeRequest(Strict):
         if (self.prompt is None) == (self.messages is None):
             raise PydanticCustomError("one_of", "give either prompt or messages")
         return self
+
+    def options(self) -> ChatOptions:
+        """How the conversation becomes a prompt, as in a chat of the same fields.
+
+        Raises:
+            RequestError: they contradict each other.
+        """
+        tools = [tool.model_dump(exclude_none=True) for tool in self.tools or ()]
+        begun, continued = self.add_generation_prompt, bool(self.continue_final_message)
+        return ChatOptions(
+            tools=CallRules(tools).told(),
+            template_kwargs=self.chat_template_kwargs or {},
+            add_generation_prompt=not continued if begun is None else begun,
+            continue_final_message=continued,
+        )
 
 
 class DetokenizeRequest(Strict):
