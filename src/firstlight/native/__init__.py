@@ -10,7 +10,7 @@ from firstlight.native.build import NativeUnavailableError, build_library
 from firstlight.native.calls import can_attend
 from firstlight.native.kernels import Kernels, open_kernels
 from firstlight.native.lowering import NativeLowering
-from firstlight.native.weights import PackedWeight, WeightFormat, can_pack, pack_weight, unpacked
+from firstlight.native.weights import PackedWeight, WeightFormat, can_pack
 
 __all__ = [
     "Kernels",
@@ -22,6 +22,4 @@ __all__ = [
     "can_attend",
     "can_pack",
     "open_kernels",
-    "pack_weight",
-    "unpacked",
 ]

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from firstlight.native.instruction import Instruction, Op, instruction
-from firstlight.native.weights import LANES, WeightFormat
+from firstlight.native.weights import WeightFormat
+
+LANES = 16
+"""Outputs of a panel, and float32 values of a vector."""
 
 SPLIT = 128
 LONGEST_SPLIT = 1024

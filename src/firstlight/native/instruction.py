@@ -23,6 +23,8 @@ class Op(IntEnum):
     ATTEND = 6
     MERGE_SPLITS = 7
     ATTEND_TILES = 8
+    PACK = 9
+    UNPACK = 10
 
 
 class Instruction(ctypes.Structure):

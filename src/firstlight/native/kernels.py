@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from firstlight.native.build import NativeUnavailableError, build_library
-from firstlight.native.instruction import Instruction, array_of
+from firstlight.native.calls import LANES
+from firstlight.native.instruction import Instruction, Op, array_of, instruction
 from firstlight.native.ops import register
+from firstlight.native.weights import PackedWeight, WeightFormat, format_of
 
 _VERSION = 1
 """Of the layout of instructions; see ``fl_version``."""
@@ -51,6 +54,28 @@ class Kernels:
     def run(self, *instructions: Instruction) -> None:
         """Run instructions once."""
         self._library.fl_run(self._machine, self._ready(instructions), len(instructions))
+
+    def pack(self, weight: Tensor, format: WeightFormat | None = None) -> PackedWeight:
+        """Lay out ``weight`` ``[out_features, in_features]``, rounding it if the format has codes.
+
+        Raises:
+            ValueError: the kernels do not take it in this format, see :func:`can_pack`.
+        """
+        format = format_of(weight, format)
+        weight = weight.detach().contiguous()
+        n, k = weight.shape
+        n_bytes = -(-n // LANES) * int(self._library.fl_panel_bytes(int(format), k))
+        data = torch.zeros(n_bytes, dtype=torch.uint8)
+        self.run(instruction(Op.PACK, (weight, data), (n, k), dtype=weight.dtype, kind=format))
+        return PackedWeight(data, format, n, k, weight.dtype)
+
+    def unpack(self, weight: PackedWeight) -> Tensor:
+        """What the codes of a weight stand for, in the type that it was packed from."""
+        n, k = weight.out_features, weight.in_features
+        out = torch.empty(n, k, dtype=weight.dtype)
+        data, format = weight.data, weight.format
+        self.run(instruction(Op.UNPACK, (data, out), (n, k), dtype=weight.dtype, kind=format))
+        return out
 
     def _ready(self, instructions: Sequence[Instruction]) -> Any:
         array = array_of(instructions)
@@ -91,6 +116,8 @@ def _load(path: Path) -> Any:
     width.restype = ctypes.c_int64
     if version != _VERSION or width() != ctypes.sizeof(Instruction):
         raise NativeUnavailableError(f"{path} is of another version ({version})")
+    library.fl_panel_bytes.restype = ctypes.c_int64
+    library.fl_panel_bytes.argtypes = (ctypes.c_int32, ctypes.c_int64)
     library.fl_open.restype = ctypes.c_void_p
     library.fl_open.argtypes = (ctypes.c_int32,)
     library.fl_prepare.argtypes = (ctypes.c_void_p, ctypes.c_int32)

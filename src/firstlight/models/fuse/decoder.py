@@ -79,7 +79,7 @@ def _swap(
 
 def _swap_norms(owner: Any, report: FuseReport, kit: Kit) -> None:
     """Swap RMSNorms that are the owner's own attributes for compiled ones."""
-    if not kit.native:
+    if kit.kernels is None:
         return
     for name, norm in list(owner.named_children()):
         weight, eps = getattr(norm, "weight", None), epsilon_of(norm)

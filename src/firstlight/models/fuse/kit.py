@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from firstlight.models.fuse.linear import PackedLinear, joined_bias
-from firstlight.native import PackedWeight, WeightFormat, can_pack, pack_weight
+from firstlight.native import Kernels, PackedWeight, WeightFormat, can_pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,26 +17,24 @@ class Kit:
     """The choice of kernels for one model.
 
     Attributes:
-        native: whether the compiled kernels are registered with torch.
+        kernels: the compiled kernels, registered with torch; None for torch's own.
         format: how linear weights of the decoder are stored; None as they are.
     """
 
-    native: bool = False
+    kernels: Kernels | None = None
     format: WeightFormat | None = None
 
     def linear(self, layers: Sequence[nn.Linear]) -> nn.Module:
         """One or several linear layers of the same input as a single multiplication."""
         weight = torch.cat([layer.weight.detach() for layer in layers])
-        if not self.takes(weight):
+        if self.kernels is None or not can_pack(weight):
             return PackedLinear(layers)
-        return NativeLinear(pack_weight(weight, self._format_of(weight)), joined_bias(layers))
+        format = self.format if can_pack(weight, self.format) else None
+        return NativeLinear(self.kernels.pack(weight, format), joined_bias(layers))
 
     def takes(self, weight: Tensor) -> bool:
         """Whether the compiled kernels multiply with this weight."""
-        return self.native and can_pack(weight)
-
-    def _format_of(self, weight: Tensor) -> WeightFormat | None:
-        return self.format if can_pack(weight, self.format) else None
+        return self.kernels is not None and can_pack(weight)
 
 
 class NativeLinear(nn.Module):

@@ -28,8 +28,8 @@ def fuse_model(adapter: Adapter, kit: Kit | None = None) -> FuseReport:
     """
     report = FuseReport()
     kit = Kit() if kit is None else kit
-    if kit.format is not None:
-        round_decoder(adapter.decoder, kit.format, report)
+    if kit.kernels is not None and kit.format is not None:
+        round_decoder(adapter.decoder, kit.kernels, kit.format, report)
     report.one_row_per_request = fuse_tail(adapter, report, kit)
     fuse_decoder(adapter.decoder, adapter.position_rank, report, kit)
     _pack_head(adapter, report, kit)
@@ -46,7 +46,7 @@ def _pack_head(adapter: Adapter, report: FuseReport, kit: Kit) -> None:
     if tied and head.weight.numel() > _TIED_HEAD:
         report.left["LM head"] = f"it shares {head.weight.numel()} weights with the embedding"
         return
-    if kit.format is not None:
-        kit = replace(kit, format=head_format(head.weight, kit.format))
+    if kit.kernels is not None and kit.format is not None:
+        kit = replace(kit, format=head_format(head.weight, kit.kernels, kit.format))
     adapter.model.set_output_embeddings(kit.linear([head]))
     report.count("LM head")

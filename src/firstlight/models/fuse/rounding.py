@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from firstlight.models.fuse.report import FuseReport
-from firstlight.native import WeightFormat, can_pack, pack_weight, unpacked
+from firstlight.native import Kernels, WeightFormat, can_pack
 
 _NOTHING = 1e-3
 """Share of the weights' norm below which rounding changed nothing but the last bit."""
 
 
 @torch.no_grad()
-def round_decoder(decoder: Any, format: WeightFormat, report: FuseReport) -> None:
+def round_decoder(decoder: Any, kernels: Kernels, format: WeightFormat, report: FuseReport) -> None:
     """Round the linear layers of a decoder's layers to what ``format`` can hold, in place."""
     for layer in getattr(decoder, "layers", ()):
         for name, module in layer.named_modules():
@@ -26,12 +26,12 @@ def round_decoder(decoder: Any, format: WeightFormat, report: FuseReport) -> Non
                     f"its {module.in_features} inputs are no multiple of 32"
                 )
                 continue
-            module.weight.copy_(unpacked(pack_weight(module.weight, format)))
+            module.weight.copy_(kernels.unpack(kernels.pack(module.weight, format)))
             report.stored[format.name.lower()] = report.stored.get(format.name.lower(), 0) + 1
 
 
 @torch.no_grad()
-def head_format(weight: Tensor, format: WeightFormat) -> WeightFormat:
+def head_format(weight: Tensor, kernels: Kernels, format: WeightFormat) -> WeightFormat:
     """The format of an LM head: 8 bits, or 4 where that loses nothing.
 
     The head decides between tokens, and each of its weights is used in every answer. A file that
@@ -40,7 +40,7 @@ def head_format(weight: Tensor, format: WeightFormat) -> WeightFormat:
     if format is not WeightFormat.INT4 or not can_pack(weight, format):
         return WeightFormat.INT8
     some = weight[: 1 << 12].detach()
-    lost = unpacked(pack_weight(some, format)) - some.float()
+    lost = kernels.unpack(kernels.pack(some, format)).float() - some.float()
     return (
         format if float(lost.norm()) <= _NOTHING * float(some.float().norm()) else WeightFormat.INT8
     )

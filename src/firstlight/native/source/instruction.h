@@ -15,6 +15,8 @@ enum class Op : std::int32_t {
   ATTEND = 6,
   MERGE_SPLITS = 7,
   ATTEND_TILES = 8,
+  PACK = 9,
+  UNPACK = 10,
 };
 
 // Which names the fields have is said at each kernel.

@@ -8,6 +8,7 @@
 #include "elementwise.h"
 #include "instruction.h"
 #include "linear.h"
+#include "pack.h"
 #include "threads.h"
 #include "tiles.h"
 
@@ -18,6 +19,8 @@ std::uint32_t pieces_of(const Instruction& i) {
     case Op::LINEAR: return LinearPieces(i).count();
     case Op::ATTEND: return std::uint32_t(i.n[0] * i.n[1] * i.n[15]);
     case Op::MERGE_SPLITS: return std::uint32_t(i.n[0]);
+    case Op::PACK:
+    case Op::UNPACK: return std::uint32_t((i.n[0] + LANES - 1) / LANES);
     case Op::ATTEND_TILES: {
       std::int64_t each = tile_rows(i.n[2]);
       return std::uint32_t((i.n[0] + each - 1) / each * i.n[1]);
@@ -38,6 +41,8 @@ void compute(const Instruction& i, std::uint32_t piece, Scratch& scratch) {
     case Op::ATTEND: return attend<T>(i, piece);
     case Op::MERGE_SPLITS: return merge_splits<T>(i, piece);
     case Op::ATTEND_TILES: return attend_tiles<T>(i, piece);
+    case Op::PACK: return pack<T>(i, piece);
+    case Op::UNPACK: return unpack<T>(i, piece);
   }
 }
 
@@ -72,9 +77,10 @@ extern "C" {
 
 // Changes with the layout of Instruction.
 std::int32_t fl_version() { return 1; }
+// Of sixteen outputs.
+std::int64_t fl_panel_bytes(std::int32_t kind, std::int64_t k) { return panel_bytes(kind, k); }
 std::int64_t fl_instruction_bytes() { return sizeof(Instruction); }
 std::int32_t fl_capacity() { return Team::CAPACITY; }
-std::int64_t fl_panel_bytes(std::int32_t kind, std::int64_t k) { return panel_bytes(kind, k); }
 
 void* fl_open(std::int32_t threads) { return new Machine(threads); }
 void fl_close(void* machine) { delete (Machine*)machine; }
