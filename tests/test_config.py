@@ -25,6 +25,8 @@ _REFUSED: dict[str, list[object]] = {
     "proof": ["on", None],
     "sanitize": [1, "no"],
     "fuse": [0],
+    "native": [True, "on", ""],
+    "quantization": [None, "int2", "INT4"],
     "debug": [1, None],
     "sliding_pages": [2, 0, True],
     "prefix_cache": [1, None, "off"],

