@@ -14,7 +14,7 @@ import httpx2
 from tools.load.checks import Check, Excuse, of_answers
 from tools.load.client import Work
 from tools.load.compare import Spread
-from tools.load.process import START_S, ServerProcess
+from tools.load.process import START_S, ServerProcess, running
 from tools.load.run import under_load
 from tools.load.tally import Tally, Trouble
 from tools.load.watch import Watch
@@ -61,13 +61,16 @@ def of(name: str, work: Work, process: ServerProcess, clients: int) -> Incident:
 async def killed(incident: Incident, process: ServerProcess) -> None:
     """``kill -9`` of the engine's process under its supervisor."""
     tally, before = incident.work.tally, process.engine
-    back = answers = 0.0
+    back = gone = answers = 0.0
 
     async def meanwhile() -> None:
-        nonlocal back, answers
+        nonlocal back, gone, answers
         await asyncio.sleep(_LEAD_S)
         incident.at = time.monotonic()
         os.kill(before, signal.SIGKILL)
+        while running(before):  # giving its memory back takes a while; its connections end then
+            await asyncio.sleep(0.005)
+        gone = time.monotonic()
         await _healthy(process.url)
         back = time.monotonic() - incident.at
         answers = tally.answers
@@ -82,7 +85,7 @@ async def killed(incident: Incident, process: ServerProcess) -> None:
     later = tally.answers - answers
     incident.claim("answers after it was back", int(later), "above 0", later > 0)
     incident.claim_answers(
-        lambda t: t.kind == "broken" and t.began <= incident.at <= t.ended + _SLACK_S
+        lambda t: t.kind == "broken" and t.began <= gone and t.ended >= incident.at
     )
 
 
