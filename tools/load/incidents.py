@@ -21,6 +21,8 @@ from tools.load.watch import Watch
 
 _LEAD_S, _AFTER_S = 6.0, 10.0
 _SLACK_S = 1.0
+_ON_ITS_WAY_S = 0.5
+"""Before a signal: what was sent after that may not have been accepted yet."""
 _MORE = 1.25
 """A start beside waiting clients may take this much of one on a quiet machine, and a second."""
 
@@ -138,16 +140,16 @@ async def ended(incident: Incident, process: ServerProcess, drain_s: float = 30.
     refused = _codes(incident, "shutting_down")
     n = sum(map(refused, tally.troubles))
     incident.claim("requests told shutting_down", n, "above 0", n > 0)
-    incident.claim_answers(lambda t: refused(t) or _came_after(incident, t))
+    incident.claim_answers(lambda t: t.began >= incident.at - _ON_ITS_WAY_S and _refused(t))
+
+
+def _refused(trouble: Trouble) -> bool:
+    """Whether a request was told that the server ends, or found nobody there any more."""
+    return trouble.kind == "broken" or trouble.code == "shutting_down"
 
 
 def _codes(incident: Incident, code: str) -> Excuse:
     return lambda t: t.kind == "told" and t.code == code and t.ended >= incident.at
-
-
-def _came_after(incident: Incident, trouble: Trouble) -> bool:
-    """Whether it is about a connection that was made, or used again, after the incident."""
-    return trouble.kind == "broken" and trouble.began >= incident.at
 
 
 async def _healthy(url: str) -> None:
