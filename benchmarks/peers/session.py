@@ -19,7 +19,8 @@ from benchmarks.peers.processes import Memory
 from benchmarks.peers.prompts import PromptMaker
 from benchmarks.peers.workers.loop import Load, Request
 
-_LOAD_SECONDS = 900
+_LOAD_SECONDS = 2400
+"""A first start compiles: vLLM took a quarter of an hour and more on two busy cores."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,9 @@ CLIENTS = 8
 def under_load(parts: Parts, seconds: float, distinct: int) -> Tally:
     """What became of the requests of all clients; nothing of any is left."""
     with running(parts, max_waiting=CLIENTS) as server:
-        pairs = lone_answers(server.url, all_asked(1, distinct + 10)[10:])
+        # The long texts are too long for a tokenizer that has a token or two for every syllable.
+        asked = [a for a in all_asked(1, distinct + 10)[10:] if a.kind != "long text"]
+        pairs = lone_answers(server.url, asked)
         bad = all_bad(1, parts.memory.max_context)
         work = Work(server.url, pairs, bad, Tally(), Spread(), deadline_s=60)
         until = time.monotonic() + seconds

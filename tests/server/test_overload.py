@@ -14,7 +14,17 @@ import pytest
 from firstlight.core.plan import BatchPlan
 from firstlight.engine.build import Parts
 from firstlight.engine.step import Step, StepResult
-from tests.server.asking import CHAT, TEXT, body, data_url, error_of, events, text_of
+from tests.server.asking import (
+    CHAT,
+    TEXT,
+    body,
+    data_url,
+    error_of,
+    events,
+    joined,
+    streamed,
+    text_of,
+)
 from tests.server.running import Running, running
 
 
@@ -171,6 +181,36 @@ def test_who_comes_while_a_server_ends_is_told_so(
                 assert (health.status_code, health.json()["status"]) == (503, "draining")
             gate.open()
             assert answer.result().status_code == 200
+
+
+def test_a_stream_of_several_prompts_is_accepted_as_a_whole(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"prompt": ["One", "Two", "Three"], "temperature": 0, "max_tokens": 6, "n": 2}
+    with running(parts) as server, server.client() as http:
+        expected = http.post(TEXT, json=asked).json()
+        gate = Gate(monkeypatch)
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(streamed, http, TEXT, asked | {"timings": True})
+            wait_for(lambda: server.service.engine.intake.requests == 3)
+            drained(server)
+            wait_for(lambda: server.service.engine.draining)
+            gate.open()
+            *chunks, done = answer.result()
+        assert done == "[DONE]"
+        assert [joined(chunks, i) for i in range(6)] == [text_of(expected, i) for i in range(6)]
+        assert [i for i, chunk in enumerate(chunks) if "timings" in chunk] == [len(chunks) - 1]
+
+
+def test_a_stream_of_several_prompts_ends_with_the_first_that_fails(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"prompt": ["One", "Two " * parts.memory.max_context, "Three"], "max_tokens": 900}
+    with running(parts) as server, server.client() as http:
+        refused = http.post(TEXT, json=asked | {"stream": True})
+        text = refused.text if refused.status_code == 200 else json.dumps(refused.json())
+        assert "context_length_exceeded" in text
+        assert server.idle()
 
 
 def test_what_cannot_finish_in_time_is_told_so(

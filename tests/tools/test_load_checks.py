@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import cast
 
@@ -9,7 +12,7 @@ import pytest
 from tools.load.asked import all_asked
 from tools.load.bad import Bad, all_bad
 from tools.load.checks import SLOPE, Check, of_answers, of_health, of_memory, of_rest
-from tools.load.process import Facts, ServerProcess
+from tools.load.process import Facts, ServerProcess, running
 from tools.load.tally import Tally, Trouble
 from tools.load.watch import Health, Idle, Watch
 
@@ -92,3 +95,15 @@ def test_requests_are_distinct_and_the_same_each_time() -> None:
 def test_bad_requests_have_names_of_their_own() -> None:
     kinds = [bad.kind for bad in all_bad(0, 64)]
     assert len(set(kinds)) == len(kinds)
+
+
+def test_a_process_runs_until_it_is_dead_and_not_until_it_is_buried() -> None:
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    assert running(child.pid)
+    child.kill()
+    until = time.monotonic() + 5
+    while running(child.pid) and time.monotonic() < until:
+        time.sleep(0.005)
+    assert not running(child.pid)  # nobody has waited for it
+    child.communicate()
+    assert not running(child.pid)

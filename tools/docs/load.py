@@ -7,29 +7,39 @@ from pathlib import Path
 
 from tools.docs.markdown import table
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "load.json"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-def load_figures() -> str:
-    """Figures and claims as tables, under the machine, commit and date they were taken on."""
-    if not RESULTS.is_file():
+def load_run() -> str:
+    """The load, as ``scripts/load --json benchmarks/load.json`` found it."""
+    return _tables("load.json", "scripts/load")
+
+
+def load_incidents() -> str:
+    """The incidents, as ``scripts/load --minutes 0 --kill`` found them."""
+    return _tables("load-kill.json", "scripts/load --minutes 0 --kill")
+
+
+def _tables(name: str, command: str) -> str:
+    """Figures and claims, under the machine, commit and date they were taken on."""
+    path = FOLDER / name
+    if not path.is_file():
         return (
-            "Not run yet. `scripts/load --kill --json benchmarks/load.json` runs it, and "
-            "`scripts/docs` then fills this in."
+            f"Not run yet. `{command} --json benchmarks/{name}` runs it, and `scripts/docs` then "
+            "fills this in."
         )
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    results = json.loads(path.read_text(encoding="utf-8"))
     about, given = results["machine"], results["given"]
+    minutes = f"{given['minutes']:g} minutes, " if given["minutes"] else ""
     where = (
-        f"{given['clients']} clients, {given['minutes']:g} minutes, {given['distinct']} distinct "
-        f"requests. {about['cpu']}, {about['threads']} threads, {about['capability']}; torch "
+        f"{given['clients']} clients, {minutes}{given['distinct']} distinct requests. "
+        f"{about['cpu']}, {about['threads']} threads, {about['capability']}; torch "
         f"{about['torch']}; commit {about['commit']}, {about['date']}."
     )
-    figures = table(
-        ("measured", ""), [(name, str(value)) for name, value in results["figures"].items()]
-    )
+    measured = [(key, str(value)) for key, value in results["figures"].items()]
     rows = [
         (check["name"], check["found"], check["accepted"], "yes" if check["holds"] else "**no**")
         for check in results["checks"]
     ]
-    claims = table(("claimed", "found", "accepted", "holds"), rows)
-    return f"{where}\n\n{figures}\n\n{claims}"
+    parts = [where, table(("measured", ""), measured)] if measured else [where]
+    return "\n\n".join([*parts, table(("claimed", "found", "accepted", "holds"), rows)])

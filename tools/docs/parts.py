@@ -12,7 +12,7 @@ from typing import Any
 from tools.docs import commands, faults, request
 from tools.docs.api import reference
 from tools.docs.figures import figures
-from tools.docs.load import load_figures
+from tools.docs.load import load_incidents, load_run
 from tools.docs.markdown import table
 from tools.docs.pages import ROOT
 
@@ -134,7 +134,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "faults-tally": faults.tally,
     "faults-uncaught": faults.uncaught,
     "findings": findings,
-    "load": load_figures,
+    "load-incidents": load_incidents,
+    "load-run": load_run,
     "media-settings": media_settings,
     "peer-names": commands.peer_names,
     "reasons": reasons,

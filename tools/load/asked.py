@@ -101,7 +101,7 @@ def _short_text(draw: Random, shown: list[str]) -> Asked:
 
 
 def _long_text(draw: Random, shown: list[str]) -> Asked:
-    text = _words(draw, 80, 600)
+    text = _words(draw, 80, 400)
     return Asked("long text", CHAT, _chat([_user(text)], draw.randrange(8, 48), ignore_eos=True))
 
 

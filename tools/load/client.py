@@ -22,6 +22,7 @@ from tools.load.tally import Tally, Trouble
 
 LEAVES, BAD, SLOW = 0.10, 0.05, 0.05
 _PAUSE_S, _PAUSES = 0.1, 20
+_AWAY_S = 0.25
 
 
 class RefusedError(Exception):
@@ -118,7 +119,7 @@ class Client:
             trouble = Trouble(kind, what, detail, began, time.monotonic(), code)
             work.tally.troubles.append(trouble)
             if kind in ("broken", "told"):  # do not hammer a server that is away
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(_AWAY_S)
 
     async def _ask(
         self, http: httpx2.AsyncClient, asked: Asked, alone: Answer

@@ -14,13 +14,15 @@ import httpx2
 from tools.load.checks import Check, Excuse, of_answers
 from tools.load.client import Work
 from tools.load.compare import Spread
-from tools.load.process import START_S, ServerProcess
+from tools.load.process import START_S, ServerProcess, running
 from tools.load.run import under_load
 from tools.load.tally import Tally, Trouble
 from tools.load.watch import Watch
 
 _LEAD_S, _AFTER_S = 6.0, 10.0
 _SLACK_S = 1.0
+_ON_ITS_WAY_S = 0.5
+"""Before a signal: what was sent after that may not have been accepted yet."""
 _MORE = 1.25
 """A start beside waiting clients may take this much of one on a quiet machine, and a second."""
 
@@ -61,13 +63,16 @@ def of(name: str, work: Work, process: ServerProcess, clients: int) -> Incident:
 async def killed(incident: Incident, process: ServerProcess) -> None:
     """``kill -9`` of the engine's process under its supervisor."""
     tally, before = incident.work.tally, process.engine
-    back = answers = 0.0
+    back = gone = answers = 0.0
 
     async def meanwhile() -> None:
-        nonlocal back, answers
+        nonlocal back, gone, answers
         await asyncio.sleep(_LEAD_S)
         incident.at = time.monotonic()
         os.kill(before, signal.SIGKILL)
+        while running(before):  # giving its memory back takes a while; its connections end then
+            await asyncio.sleep(0.005)
+        gone = time.monotonic()
         await _healthy(process.url)
         back = time.monotonic() - incident.at
         answers = tally.answers
@@ -82,7 +87,7 @@ async def killed(incident: Incident, process: ServerProcess) -> None:
     later = tally.answers - answers
     incident.claim("answers after it was back", int(later), "above 0", later > 0)
     incident.claim_answers(
-        lambda t: t.kind == "broken" and t.began <= incident.at <= t.ended + _SLACK_S
+        lambda t: t.kind == "broken" and t.began <= gone and t.ended >= incident.at
     )
 
 
@@ -135,16 +140,16 @@ async def ended(incident: Incident, process: ServerProcess, drain_s: float = 30.
     refused = _codes(incident, "shutting_down")
     n = sum(map(refused, tally.troubles))
     incident.claim("requests told shutting_down", n, "above 0", n > 0)
-    incident.claim_answers(lambda t: refused(t) or _came_after(incident, t))
+    incident.claim_answers(lambda t: t.began >= incident.at - _ON_ITS_WAY_S and _refused(t))
+
+
+def _refused(trouble: Trouble) -> bool:
+    """Whether a request was told that the server ends, or found nobody there any more."""
+    return trouble.kind == "broken" or trouble.code == "shutting_down"
 
 
 def _codes(incident: Incident, code: str) -> Excuse:
     return lambda t: t.kind == "told" and t.code == code and t.ended >= incident.at
-
-
-def _came_after(incident: Incident, trouble: Trouble) -> bool:
-    """Whether it is about a connection that was made, or used again, after the incident."""
-    return trouble.kind == "broken" and trouble.began >= incident.at
 
 
 async def _healthy(url: str) -> None:

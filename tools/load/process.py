@@ -24,6 +24,15 @@ class Facts:
     files: int
 
 
+def running(pid: int) -> bool:
+    """Whether a process is there and not only waits to be buried."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
 class ServerProcess:
     """``firstlight serve`` on a free port, from its start to its end.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from fastapi import Request
@@ -129,6 +129,50 @@ async def answer_whole(
     return JSONResponse(body(), headers=answered[0].server_timing())
 
 
+async def side_by_side(
+    answered: Sequence[Answered],
+) -> AsyncGenerator[tuple[int, Delta], None]:
+    """The deltas of several requests as they come, each with its request's index.
+
+    All are in the house from the beginning: what was accepted with the first is not refused later,
+    when the queue is full or the server ends. The first that fails ends the others.
+    """
+    if len(answered) == 1:
+        async with aclosing(answered[0].deltas()) as deltas:
+            async for delta in deltas:
+                yield 0, delta
+        return
+    came: asyncio.Queue[tuple[int, Delta] | None] = asyncio.Queue()
+
+    async def bring(index: int, one: Answered) -> None:
+        async with aclosing(one.deltas()) as deltas:
+            async for delta in deltas:
+                came.put_nowait((index, delta))
+
+    tasks = [asyncio.ensure_future(bring(i, one)) for i, one in enumerate(answered)]
+    for task in tasks:
+        task.add_done_callback(lambda _: came.put_nowait(None))
+    left = len(tasks)
+    try:
+        while left:
+            found = await came.get()
+            if found is not None:
+                yield found
+                continue
+            left -= 1
+            for task in tasks:
+                if task.done():
+                    task.result()  # raises what it failed with
+    finally:
+        await _end(tasks)
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _run_all(answered: Sequence[Answered]) -> None:
     """Side by side; the first that fails ends the others."""
     if len(answered) == 1:
@@ -138,9 +182,7 @@ async def _run_all(answered: Sequence[Answered]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _end(tasks)
 
 
 def new_id(kind: str) -> str:

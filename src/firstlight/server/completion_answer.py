@@ -10,7 +10,7 @@ from typing import Any
 
 from firstlight.core.output import Completion, TokenLogprob
 from firstlight.engine.aio import Delta
-from firstlight.server.answers import Answered, new_id
+from firstlight.server.answers import Answered, new_id, side_by_side
 from firstlight.server.schemas.completion import CompletionRequest
 from firstlight.server.sse import Chunk
 from firstlight.server.timings import timings_of
@@ -61,23 +61,23 @@ class CompletionAnswer:
         include = options is not None and bool(options.include_usage)
         offsets: dict[int, int] = {}
         echoes = {i: self.echoes[i // self.request.choices] for i in range(self._total)}
-        for p, answered in enumerate(self.answered):
-            async with aclosing(answered.deltas()) as deltas:
-                async for delta in deltas:
-                    index = p * self.request.choices + delta.index
-                    echo = echoes.pop(index, "")
-                    if not (echo or delta.text or delta.logprobs or delta.completion):
-                        continue
-                    piece = self._piece(index, delta, offsets)
-                    piece["text"] = echo + delta.text
-                    chunk = self._frame() | {"choices": [piece]}
-                    if continuous:
-                        stream, n = answered.stream, sum(answered.tokens)
-                        chunk["usage"] = usage_so_far(stream, n)
-                    elif include:
-                        chunk["usage"] = None
-                    last = all(a.complete for a in self.answered)
-                    yield chunk | self._timings() if last and not include else chunk
+        left = self._total
+        async with aclosing(side_by_side(self.answered)) as deltas:
+            async for p, delta in deltas:
+                index = p * self.request.choices + delta.index
+                echo = echoes.pop(index, "")
+                if not (echo or delta.text or delta.logprobs or delta.completion):
+                    continue
+                piece = self._piece(index, delta, offsets)
+                piece["text"] = echo + delta.text
+                chunk = self._frame() | {"choices": [piece]}
+                if continuous:
+                    stream, n = self.answered[p].stream, sum(self.answered[p].tokens)
+                    chunk["usage"] = usage_so_far(stream, n)
+                elif include:
+                    chunk["usage"] = None
+                left -= delta.completion is not None
+                yield chunk | self._timings() if not (left or include) else chunk
         if include:
             yield self._frame() | {"choices": [], "usage": self._usage()} | self._timings()
 
