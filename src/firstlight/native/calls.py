@@ -85,6 +85,13 @@ def gate_call(x: Tensor, kind: int, out: Tensor) -> Instruction:
     return instruction(Op.GATE, (x, out), numbers, dtype=x.dtype, kind=kind)
 
 
+def activate_call(x: Tensor, kind: int, out: Tensor) -> Instruction:
+    """``act(x)``."""
+    (rows, ldx), (_, ldy) = _even(x), _even(out)
+    numbers = (rows, x.shape[-1], ldx, ldy)
+    return instruction(Op.ACTIVATE, (x, out), numbers, dtype=x.dtype, kind=kind)
+
+
 def add_call(a: Tensor, b: Tensor, out: Tensor) -> Instruction | None:
     """``a + b`` of equal shapes; None where rows lie unevenly."""
     found = [rows_of(t) for t in (a, b, out)]

@@ -25,6 +25,7 @@ class Op(IntEnum):
     ATTEND_TILES = 8
     PACK = 9
     UNPACK = 10
+    ACTIVATE = 11
 
 
 class Instruction(ctypes.Structure):

@@ -17,6 +17,7 @@ ROTATE = (
     "rotate(Tensor x, Tensor cos, Tensor sin, Tensor? weight, int head_dim, float eps, "
     "bool offset) -> Tensor"
 )
+ACTIVATE = "activate(Tensor x, int kind) -> Tensor"
 GATE = "gate(Tensor x, int kind) -> Tensor"
 ATTEND_ROWS = (
     "attend_rows(Tensor q, Tensor k, Tensor v, Tensor(a!) k_pool, Tensor(b!) v_pool, "
@@ -67,6 +68,11 @@ def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
         runner.run(calls.gate_call(_even(x), kind, out))
         return out
 
+    def activate(x: Tensor, kind: int) -> Tensor:
+        out = x.new_empty(x.shape)
+        runner.run(calls.activate_call(_even(x), kind, out))
+        return out
+
     def attend_rows(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> None:
         floats = scratch_of(q, v, rest[0], rest[3])
         scratch = torch.empty(floats, dtype=torch.float32)
@@ -76,6 +82,7 @@ def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
         LINEAR: linear,
         RMS_NORM: rms_norm,
         ROTATE: rotate,
+        ACTIVATE: activate,
         GATE: gate,
         ATTEND_ROWS: attend_rows,
     }

@@ -48,6 +48,8 @@ class NativeLinear(nn.Module):
         super().__init__()
         # Not a parameter: it is bytes, of a layout that a state dict should not save.
         self.data = weight.data
+        # Towers read the dtype of `weight`.
+        self.weight = torch.empty(0, dtype=weight.dtype)
         self.format = int(weight.format)
         self.out_features = weight.out_features
         self.in_features = weight.in_features
@@ -80,9 +82,34 @@ class NativeNorm(nn.Module):
         return y
 
 
-_GATES = {"SiLU": 0, "SiLUActivation": 0, "GELUTanh": 1, "PytorchGELUTanh": 1}
+class NativeActivation(nn.Module):
+    """An activation function of the compiled kernels, by its number there."""
+
+    def __init__(self, kind: int) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        y: Tensor = torch.ops.firstlight.activate(x, self.kind)
+        return y
 
 
-def gate_kind(activation: object) -> int | None:
-    """The compiled gate that is named like an activation; None if there is none."""
-    return _GATES.get(type(activation).__name__)
+_SILU, _GELU_TANH, _GELU, _QUICK_GELU = range(4)
+_ACTIVATIONS = {
+    "SiLU": _SILU,
+    "SiLUActivation": _SILU,
+    "GELUTanh": _GELU_TANH,
+    "PytorchGELUTanh": _GELU_TANH,
+    "GELU": _GELU,
+    "GELUActivation": _GELU,
+    "QuickGELUActivation": _QUICK_GELU,
+}
+
+
+def activation_kind(activation: object) -> int | None:
+    """The compiled function that is named like an activation; None if there is none."""
+    name = type(activation).__name__
+    if name == "GELU" and getattr(activation, "approximate", "none") == "tanh":
+        return _GELU_TANH
+    return _ACTIVATIONS.get(name)

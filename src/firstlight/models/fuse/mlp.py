@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from firstlight.models.fuse.kit import Kit, gate_kind
+from firstlight.models.fuse.kit import Kit, activation_kind
 from firstlight.models.fuse.linear import plain_linears
 
 
@@ -19,7 +19,7 @@ class FusedMLP(nn.Module):
         self.gate_up = kit.linear([mlp.gate_proj, mlp.up_proj])
         self.down = kit.linear([mlp.down_proj])
         self.act_fn = mlp.act_fn
-        self.gate = gate_kind(mlp.act_fn) if kit.takes(mlp.gate_proj.weight) else None
+        self.gate = activation_kind(mlp.act_fn) if kit.takes(mlp.gate_proj.weight) else None
         self.width = mlp.gate_proj.out_features
 
     @staticmethod

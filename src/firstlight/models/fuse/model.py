@@ -15,6 +15,7 @@ from firstlight.models.fuse.patches import fuse_patches
 from firstlight.models.fuse.report import FuseReport
 from firstlight.models.fuse.rounding import head_format, round_decoder
 from firstlight.models.fuse.tail import fuse_tail
+from firstlight.models.fuse.towers import fuse_towers
 
 # A head tied to the embedding is needed twice once it is packed: up to 64 MiB in bfloat16.
 _TIED_HEAD = 1 << 25
@@ -34,6 +35,7 @@ def fuse_model(adapter: Adapter, kit: Kit | None = None) -> FuseReport:
     fuse_decoder(adapter.decoder, adapter.position_rank, report, kit)
     _pack_head(adapter, report, kit)
     fuse_patches(adapter.model, report)
+    fuse_towers(adapter, report, kit)
     return report
 
 

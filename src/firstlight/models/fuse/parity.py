@@ -50,9 +50,15 @@ def _mixed(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return keys, v.roll(1, dims=0).repeat_interleave(groups, 1)
 
 
-def module_parity(old: nn.Module, new: nn.Module, hidden_size: int) -> str | None:
-    """None if equal, else what differs."""
-    x = _random(old, 1, _ROWS, hidden_size)
+def module_parity(
+    old: nn.Module, new: nn.Module, hidden_size: int, like: Tensor | None = None
+) -> str | None:
+    """None if equal, else what differs.
+
+    Args:
+        like: has the dtype of the input; None takes that of the module's parameters.
+    """
+    x = _random(next(old.parameters()) if like is None else like, 1, _ROWS, hidden_size)
     return compare(lambda: old(x), lambda: new(x))
 
 
@@ -80,7 +86,7 @@ def attention_parity(
 
 
 def _input(module: nn.Module, hidden_size: int, rotary: Rotary) -> Tensor:
-    return _random(module, 1, rotary[0].shape[-2], hidden_size)
+    return _random(next(module.parameters()), 1, rotary[0].shape[-2], hidden_size)
 
 
 def _call(module: nn.Module, x: Tensor, rotary: Rotary, recorder: Recorder) -> Tensor:
@@ -101,7 +107,6 @@ def compare(old: Callable[[], Tensor], new: Callable[[], Tensor]) -> str | None:
     return None if worst <= allowed else f"outputs differ by {worst:.1e}, allowed is {allowed:.0e}"
 
 
-def _random(module: nn.Module, *shape: int) -> Tensor:
-    like = next(module.parameters())
+def _random(like: Tensor, *shape: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(*shape, generator=generator).to(like)

@@ -112,16 +112,47 @@ void rotate(const Instruction& i, std::uint32_t piece) {
   }
 }
 
-enum Gate { SILU = 0, GELU_TANH = 1 };
+enum Activation { SILU = 0, GELU_TANH = 1, GELU = 2, QUICK_GELU = 3 };
 
-inline f32x16 gate_of(int kind, f32x16 x) {
-  if (kind == SILU) return x / (exp(-x) + 1.0f);
-  f32x16 inner = (x + x * x * x * 0.044715f) * 0.7978845608f;
-  f32x16 tanh = 1.0f - 2.0f / (exp(inner * 2.0f) + 1.0f);
-  return x * 0.5f * (tanh + 1.0f);
+// Abramowitz and Stegun 7.1.26: to 1.5e-7.
+inline f32x16 erf(f32x16 x) {
+  f32x16 size = x < 0.0f ? -x : x, t = 1.0f / (size * 0.3275911f + 1.0f);
+  f32x16 p = splat(1.061405429f);
+  p = p * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
+  f32x16 y = 1.0f - p * t * exp(-size * size);
+  return x < 0.0f ? -y : y;
 }
 
-// n: rows, width, stride of x, stride of y. p: x [rows, 2 * width], gate then up, y. kind: Gate.
+inline f32x16 activated(int kind, f32x16 x) {
+  switch (kind) {
+    case SILU: return x / (exp(-x) + 1.0f);
+    case QUICK_GELU: return x / (exp(x * -1.702f) + 1.0f);
+    case GELU: return x * 0.5f * (erf(x * 0.70710678f) + 1.0f);
+    default: {
+      f32x16 inner = (x + x * x * x * 0.044715f) * 0.7978845608f;
+      f32x16 tanh = 1.0f - 2.0f / (exp(inner * 2.0f) + 1.0f);
+      return x * 0.5f * (tanh + 1.0f);
+    }
+  }
+}
+
+// n: rows, width, stride of x, stride of y. p: x, y. kind: Activation.
+template <class T>
+void activate(const Instruction& i, std::uint32_t piece) {
+  std::int64_t end = std::min<std::int64_t>((piece + 1) * ROWS_OF_A_PIECE, i.n[0]);
+  for (std::int64_t row = std::int64_t(piece) * ROWS_OF_A_PIECE; row < end; ++row) {
+    const T* x = (const T*)i.p[0] + row * i.n[2];
+    T* y = (T*)i.p[1] + row * i.n[3];
+    along(i.n[1], [&](std::int64_t c, int live) {
+      put(y + c, activated(i.kind, take(x + c, live)), live);
+    });
+  }
+}
+
+// n: rows, width, stride of x, stride of y. p: x [rows, 2 * width], gate then up, y. kind: Activation.
 template <class T>
 void gate(const Instruction& i, std::uint32_t piece) {
   std::int64_t width = i.n[1], end = std::min<std::int64_t>((piece + 1) * ROWS_OF_A_PIECE, i.n[0]);
@@ -129,7 +160,7 @@ void gate(const Instruction& i, std::uint32_t piece) {
     const T* x = (const T*)i.p[0] + row * i.n[2];
     T* y = (T*)i.p[1] + row * i.n[3];
     along(width, [&](std::int64_t c, int live) {
-      f32x16 open = as_stored<T>(gate_of(i.kind, take(x + c, live)));
+      f32x16 open = as_stored<T>(activated(i.kind, take(x + c, live)));
       put(y + c, open * take(x + width + c, live), live);
     });
   }

@@ -17,6 +17,7 @@ enum class Op : std::int32_t {
   ATTEND_TILES = 8,
   PACK = 9,
   UNPACK = 10,
+  ACTIVATE = 11,
 };
 
 // Which names the fields have is said at each kernel.

@@ -37,6 +37,7 @@ void compute(const Instruction& i, std::uint32_t piece, Scratch& scratch) {
     case Op::ROTATE: return rotate<T>(i, piece);
     case Op::GATE: return gate<T>(i, piece);
     case Op::ADD: return add<T>(i, piece);
+    case Op::ACTIVATE: return activate<T>(i, piece);
     case Op::STORE_KV: return store_kv<T>(i, piece);
     case Op::ATTEND: return attend<T>(i, piece);
     case Op::MERGE_SPLITS: return merge_splits<T>(i, piece);

@@ -160,24 +160,22 @@ struct Tile {
   void soften_row(std::int64_t query, std::int64_t low, std::int64_t high) {
     float* scores = m.scores.data() + query * KEYS;
     T* weights = m.weights.data() + query * KEYS;
-    std::fill_n((char*)weights, KEYS * sizeof(T), 0);
-    if (low >= high) return;
-    const f32x16 least = splat(-std::numeric_limits<float>::infinity());
-    f32x16 v[KEYS / LANES], highest = least;
-    const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    i32x16 hidden[KEYS / LANES];
+    if (low >= high) {
+      std::fill_n((char*)weights, KEYS * sizeof(T), 0);
+      return;
+    }
+    const float none = -std::numeric_limits<float>::infinity();
+    bool cut = low > 0 || high < KEYS;
+    f32x16 v[KEYS / LANES], highest = splat(none), total{};
     for (int c = 0; c < KEYS / LANES; ++c) {
-      i32x16 at = lane + c * LANES;
-      hidden[c] = (at < int(low)) | (at >= int(high));
       v[c] = load16(scores + c * LANES) * float(a.i.f[0]);
-      v[c] = hidden[c] ? least : v[c];
+      if (cut) v[c] = seen(c, low, high) ? v[c] : splat(none);
       highest = v[c] > highest ? v[c] : highest;
     }
-    float before = m.most[query], most = before;
-    for (int l = 0; l < LANES; ++l) most = std::max(most, highest[l]);
-    f32x16 total{};
+    float before = m.most[query], most = std::max(before, largest(highest));
     for (int c = 0; c < KEYS / LANES; ++c) {
-      f32x16 e = hidden[c] ? f32x16{} : exp(v[c] - most);
+      f32x16 e = exp(v[c] - most);
+      if (cut) e = seen(c, low, high) ? e : f32x16{};
       store16(weights + c * LANES, e);
       total += e;
     }
@@ -187,6 +185,13 @@ struct Tile {
     if (shrink == 1.0f) return;
     float* sums = m.sums.data() + query * wide;
     for (std::int64_t c = 0; c < wide; c += LANES) store16(sums + c, load16(sums + c) * shrink);
+  }
+
+  // Which lanes of the c-th vector of a block are in [low, high).
+  static i32x16 seen(int c, std::int64_t low, std::int64_t high) {
+    const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    i32x16 at = lane + c * LANES;
+    return (at >= int(low)) & (at < int(high));
   }
 
   void add_values() {

@@ -101,14 +101,19 @@ inline float sum(f32x16 v) {
   return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
+inline float largest(f32x16 v) {
+  float most = v[0];
+  for (int i = 1; i < LANES; ++i) most = v[i] > most ? v[i] : most;
+  return most;
+}
+
 // e^x to about two units in the last place: 2^n times a polynomial on [-ln2/2, ln2/2].
 inline f32x16 exp(f32x16 x) {
   const f32x16 low = splat(-87.3f), high = splat(88.7f);
   x = x < low ? low : x;
   x = x > high ? high : x;
-  i32x16 n = __builtin_convertvector(x * 1.44269504f + (x < 0.0f ? splat(-0.5f) : splat(0.5f)),
-                                     i32x16);
-  f32x16 k = __builtin_convertvector(n, f32x16);
+  // Adding 1.5 * 2^23 rounds to a whole number, which then stands in the last bits.
+  f32x16 shifted = x * 1.44269504f + 12582912.0f, k = shifted - 12582912.0f;
   f32x16 r = x - k * 0.693359375f;
   r = r - k * -2.12194440e-4f;
   f32x16 p = splat(1.9875691500e-4f);
@@ -117,8 +122,8 @@ inline f32x16 exp(f32x16 x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  return p * (f32x16)((n + 127) << 23);
+  p = p * (r * r) + (r + 1.0f);
+  return (f32x16)((u32x16)p + ((u32x16)shifted << 23));
 }
 
 // acc + x[0] w[2i] + x[1] w[2i + 1] for the lanes i; w and x are pairs of bfloat16.
