@@ -254,7 +254,7 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
     kit = Kit(native.kernels, native.format)
-    fused = fuse_model(adapter, kit) if config.fuse else None
+    fused = fuse_model(adapter, kit, give_back_free_memory) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     windows = [f.window for f in model.layers]
     memory = plan_memory(config, layers, windows, adapter.dtype, model.max_context)

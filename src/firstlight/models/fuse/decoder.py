@@ -22,20 +22,29 @@ _Candidate = tuple[nn.Module, str | None]
 
 
 @torch.no_grad()
-def fuse_decoder(decoder: Any, position_rank: int, report: FuseReport, kit: Kit) -> None:
+def fuse_decoder(
+    decoder: Any,
+    position_rank: int,
+    report: FuseReport,
+    kit: Kit,
+    before: Callable[[int], None] = lambda index: None,
+) -> None:
     """Swap attention layers, gated MLPs and linear layers of ``decoder`` in place.
 
     A module is replaced only after it and its replacement gave equal outputs on random input; what
-    does not fit, fails or differs stays, and the report says why.
+    does not fit, fails or differs stays, and the report says why. One layer after another, so that
+    the old weights of a single one are there beside the new ones.
 
     Args:
         decoder: transformers' decoder with ``layers``; without, nothing is done.
         position_rank: rows of its rope positions.
         report: gets what was swapped and what was not.
         kit: what the replacements are made of.
+        before: called with each layer's index before it is looked at.
     """
     hidden_size = decoder.config.hidden_size
-    for layer in getattr(decoder, "layers", ()):
+    for index, layer in enumerate(getattr(decoder, "layers", ())):
+        before(index)
         attention: Any = getattr(layer, "self_attn", None)
         mlp: Any = getattr(layer, "mlp", None)
         if FusedAttention.takes(attention):

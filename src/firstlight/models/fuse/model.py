@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -13,7 +14,7 @@ from firstlight.models.fuse.kit import Kit
 from firstlight.models.fuse.linear import has_faster_layout
 from firstlight.models.fuse.patches import fuse_patches
 from firstlight.models.fuse.report import FuseReport
-from firstlight.models.fuse.rounding import head_format, round_decoder
+from firstlight.models.fuse.rounding import head_format, round_layer
 from firstlight.models.fuse.tail import fuse_tail
 from firstlight.models.fuse.towers import fuse_towers
 
@@ -21,22 +22,39 @@ from firstlight.models.fuse.towers import fuse_towers
 _TIED_HEAD = 1 << 25
 
 
-def fuse_model(adapter: Adapter, kit: Kit | None = None) -> FuseReport:
+def fuse_model(
+    adapter: Adapter, kit: Kit | None = None, freed: Callable[[], None] = lambda: None
+) -> FuseReport:
     """Swap in place what has a faster equal, in the decoder, its LM head and the towers.
 
     Args:
         kit: what the replacements are made of; without it, of torch's kernels.
+        freed: called whenever weights were freed, layer by layer.
     """
     report = FuseReport()
     kit = Kit() if kit is None else kit
-    if kit.kernels is not None and kit.format is not None:
-        round_decoder(adapter.decoder, kit.kernels, kit.format, report)
+    layers = list(getattr(adapter.decoder, "layers", ()))
+    if layers:
+        # First, as the check of its replacement runs the whole decoder.
+        _round(layers[-1], report, kit)
     report.one_row_per_request = fuse_tail(adapter, report, kit)
-    fuse_decoder(adapter.decoder, adapter.position_rank, report, kit)
+
+    def before(index: int) -> None:
+        freed()
+        if index + 1 < len(layers):
+            _round(layers[index], report, kit)
+
+    fuse_decoder(adapter.decoder, adapter.position_rank, report, kit, before)
     _pack_head(adapter, report, kit)
     fuse_patches(adapter.model, report)
     fuse_towers(adapter, report, kit)
+    freed()
     return report
+
+
+def _round(layer: nn.Module, report: FuseReport, kit: Kit) -> None:
+    if kit.kernels is not None and kit.format is not None:
+        round_layer(layer, kit.kernels, kit.format, report)
 
 
 @torch.no_grad()

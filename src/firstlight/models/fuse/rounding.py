@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -15,19 +13,28 @@ _NOTHING = 1e-3
 
 
 @torch.no_grad()
-def round_decoder(decoder: Any, kernels: Kernels, format: WeightFormat, report: FuseReport) -> None:
-    """Round the linear layers of a decoder's layers to what ``format`` can hold, in place."""
-    for layer in getattr(decoder, "layers", ()):
-        for name, module in layer.named_modules():
-            if type(module) is not nn.Linear:
-                continue
-            if not can_pack(module.weight, format):
-                report.left[f"{name} as {format.name}"] = (
-                    f"its {module.in_features} inputs are no multiple of 32"
-                )
-                continue
-            module.weight.copy_(kernels.unpack(kernels.pack(module.weight, format)))
-            report.stored[format.name.lower()] = report.stored.get(format.name.lower(), 0) + 1
+def round_layer(
+    layer: nn.Module, kernels: Kernels, format: WeightFormat, report: FuseReport
+) -> None:
+    """Give the linear layers of a decoder layer the weights that ``format`` can hold.
+
+    The weights are new tensors: written in place, those that are mapped from a file would stay in
+    memory for as long as anything else of the file is used.
+
+    Args:
+        report: gets how many were rounded, and which were not.
+    """
+    for name, module in layer.named_modules():
+        if type(module) is not nn.Linear:
+            continue
+        if not can_pack(module.weight, format):
+            report.left[f"{name} as {format.name}"] = (
+                f"its {module.in_features} inputs are no multiple of 32"
+            )
+            continue
+        rounded = kernels.unpack(kernels.pack(module.weight, format))
+        module.weight = nn.Parameter(rounded, requires_grad=False)
+        report.stored[format.name.lower()] = report.stored.get(format.name.lower(), 0) + 1
 
 
 @torch.no_grad()
