@@ -34,8 +34,8 @@ def check_linear(x: Tensor, weight: Tensor, bias: Tensor | None, format: int, n:
     Raises:
         ValueError: a type, shape or size that does not fit the others.
     """
-    kind, k = WeightFormat(format), x.shape[-1]
     _activations("linear", x)
+    kind, k = WeightFormat(format), x.shape[-1]
     if kind.has_codes:
         _want(k % BLOCK == 0, "linear", "x", f"{k} columns", f"a multiple of {BLOCK}")
     else:
@@ -103,6 +103,8 @@ def check_attend(
         good = good and t.stride(0) == t.shape[1] * t.stride(1)
         wanted = f"{q.dtype} [pages, page_size, {kv_heads}, {dim}] with evenly spaced tokens"
         _want(good, "attend_rows", name, _of(t), wanted)
+    same = k_pool.shape[:2] == v_pool.shape[:2]
+    _want(same, "attend_rows", "v_pool", _of(v_pool), f"as many tokens as {_of(k_pool)}")
     requests, rows = page_table.shape[0], k.shape[0]
     _matches("attend_rows", "write_locations", write_locations, torch.int64, rows)
     _matches("attend_rows", "page_table", page_table, torch.int32, requests, page_table.shape[1])
