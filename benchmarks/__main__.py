@@ -18,6 +18,7 @@ from benchmarks.http_overhead import overhead_rows
 from benchmarks.machine import about
 from benchmarks.peers.cli import main as peers
 from benchmarks.process import start_to_answer
+from benchmarks.quality import main as quality
 from benchmarks.reference import Reference
 from benchmarks.replay import replay_rows
 from benchmarks.report import write
@@ -99,9 +100,9 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
 
 
 def main() -> None:
-    """Run the chosen cases; ``peers`` has a command line of its own."""
-    if sys.argv[1:2] == ["peers"]:
-        return peers(sys.argv[2:])
+    """Run the chosen cases; ``peers`` and ``quality`` have command lines of their own."""
+    if (own := {"peers": peers, "quality": quality}.get("".join(sys.argv[1:2]))) is not None:
+        return own(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; or all")
     parser.add_argument("--rounds", type=int, default=9, help="rounds of each comparison")

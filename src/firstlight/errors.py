@@ -28,7 +28,8 @@
     └── CaptureError               a body cannot be captured; names the op and the source line
         ├── HostReadError          it reads a tensor's value on the host
         ├── DynamicShapeError      the shape of a result depends on data
-        └── UnownedTensorError     it touches memory that nobody keeps alive
+        ├── UnownedTensorError     it touches memory that nobody keeps alive
+        └── CaptureMemoryError     the device has no room for it; a smaller one may fit
 """
 
 from __future__ import annotations
@@ -189,3 +190,7 @@ class DynamicShapeError(CaptureError):
 
 class UnownedTensorError(CaptureError):
     """The body reads or writes a tensor that is no weight, slot, KV pool or own intermediate."""
+
+
+class CaptureMemoryError(CaptureError):
+    """The device has no memory for the graph; smaller buckets may still fit."""

@@ -5,36 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.smollm2 import gguf_path
+from benchmarks.smollm2 import PROMPTS, gguf_path
 
 from firstlight import LLM, SamplingParams
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Mode
 from tests.engine.engines import GREEDY
 from tests.oracle import oracle_generate
-
-PROMPTS = (
-    "What is the capital of France?",
-    "Name three primary colours.",
-    "Write one sentence about the sea.",
-    "How many legs does a spider have?",
-    "Translate 'good morning' into Spanish.",
-    "What is 7 plus 5?",
-    "Explain gravity to a child.",
-    "Give me a recipe for pancakes.",
-    "Who wrote Romeo and Juliet?",
-    "What comes after Wednesday?",
-    "List the planets of the solar system.",
-    "Why is the sky blue?",
-    "Write a haiku about snow.",
-    "What does a compiler do?",
-    "Finish the sentence: the early bird",
-    "Is a tomato a fruit?",
-    "Describe an elephant.",
-    "What is the opposite of hot?",
-    "Count from one to ten.",
-    "Say hello in five languages.",
-)
 
 
 @pytest.fixture(scope="module")

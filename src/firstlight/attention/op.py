@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from firstlight.attention.cpu import attention_
+from firstlight.attention.cuda import attention_cuda_
 
 # Registering an operation with torch happens once a process, at import: torch's registry is global
 # and refuses a second definition of the same name.
@@ -21,8 +22,10 @@ _LIBRARY.define(
     "Tensor(c!) out, float scale, int window, bool last_only) -> ()"
 )
 _LIBRARY.impl("attention", attention_, "CPU")
+# On a build of torch without CUDA the registration is there and never called.
+_LIBRARY.impl("attention", attention_cuda_, "CUDA")
 
 
 def attention_op() -> Any:
-    """The operator overload; its Python kernel for the CPU is :func:`attention_`."""
+    """The operator overload: :func:`attention_` on a CPU, :func:`attention_cuda_` on CUDA."""
     return torch.ops.firstlight.attention.default

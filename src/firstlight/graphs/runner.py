@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from firstlight.core.reason import Decision, Phase
-from firstlight.errors import CaptureError, SlotError
+from firstlight.errors import CaptureError, CaptureMemoryError, SlotError
 from firstlight.graphs.backend import CaptureBackend, Graph, Piece
 from firstlight.graphs.body import Body, BodyInputs
 from firstlight.graphs.bucket import BucketState, BucketTable
@@ -157,7 +157,8 @@ class GraphRunner:
                     continue
                 except (CaptureError, RuntimeError, MemoryError) as error:
                     failures.append(BucketFailure(bucket, str(error)))
-                    if isinstance(error, CaptureError) and not self._graphs:
+                    room = isinstance(error, CaptureMemoryError)  # a smaller bucket may fit
+                    if isinstance(error, CaptureError) and not room and not self._graphs:
                         stopped = f"not tried, because the bucket of {bucket} rows failed: {error}"
             else:
                 self.buckets.mark(bucket, BucketState.FAILED, stopped)

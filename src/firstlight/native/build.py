@@ -20,6 +20,7 @@ FLAGS: Final = (
 )  # fmt: skip
 _SOURCE = Path(__file__).parent / "source"
 _SECONDS = 300
+_MARK: Final = b"firstlight-sha256:"
 
 
 class NativeUnavailableError(FirstlightError):
@@ -30,7 +31,8 @@ def build_library(cache_dir: Path | None) -> Path:
     """The shared library of the kernels, compiled now or earlier.
 
     The file's name is a digest of source, compiler, flags and CPU: what was compiled for another
-    machine that shares the folder is not taken.
+    machine that shares the folder is not taken. Its last bytes are a digest of the others: a file
+    that was cut off is compiled again, since to load it could end the process.
 
     Args:
         cache_dir: gets the library under ``native/``.
@@ -46,7 +48,7 @@ def build_library(cache_dir: Path | None) -> Path:
             f"no C++ compiler: none of {', '.join(COMPILERS)} is on the path"
         )
     target = cache_dir / "native" / f"firstlight-{_fingerprint(compiler)}.so"
-    if not target.is_file():
+    if not _is_whole(target):
         _compile(compiler, target)
     return target
 
@@ -58,10 +60,12 @@ def sources() -> tuple[Path, ...]:
 
 def _fingerprint(compiler: str) -> str:
     try:
-        version = _run([compiler, "--version"]).stdout
+        asked = _run([compiler, "--version"])
     except (OSError, subprocess.SubprocessError) as error:
         raise NativeUnavailableError(f"{compiler} --version failed: {error}") from error
-    digest = hashlib.sha256("\0".join((compiler, version, *FLAGS, _cpu())).encode())
+    if asked.returncode:
+        raise NativeUnavailableError(f"{compiler} --version failed: {_first_error(asked.stderr)}")
+    digest = hashlib.sha256("\0".join((compiler, asked.stdout, *FLAGS, _cpu())).encode())
     for path in sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
@@ -94,6 +98,7 @@ def _compile(compiler: str, target: Path) -> None:
             raise NativeUnavailableError(
                 f"{compiler} could not compile the kernels: {_first_error(done.stderr)}"
             )
+        _seal(work)
         work.replace(target)
     except (OSError, subprocess.SubprocessError) as error:
         raise NativeUnavailableError(f"{compiler} failed: {error}") from error
@@ -101,8 +106,26 @@ def _compile(compiler: str, target: Path) -> None:
         work.unlink(missing_ok=True)
 
 
+def _seal(path: Path) -> None:
+    """Append a digest; a loader does not read what is behind the tables of an ELF file."""
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    with path.open("ab") as file:
+        file.write(_MARK + digest)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    body, mark, digest = content.rpartition(_MARK)
+    return bool(mark) and hashlib.sha256(body).digest() == digest
+
+
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+    )
 
 
 def _first_error(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import torch
@@ -28,16 +29,25 @@ FEWEST_ROWS = 8
 def rows_of(x: Tensor) -> tuple[int, int] | None:
     """(rows, stride of a row) of a tensor whose last axis is contiguous; None if rows lie unevenly.
 
-    Axes of one element may stand anywhere.
+    Axes of one element may stand anywhere. A single number has no rows.
     """
+    if x.ndim == 0:
+        return None
+    rows = prod(x.shape[:-1])
+    if x.numel() == 0:
+        return rows, x.shape[-1]
     if x.shape[-1] > 1 and x.stride(-1) != 1:
         return None
     axes = [(n, s) for n, s in zip(x.shape[:-1], x.stride()[:-1], strict=True) if n != 1]
     for (_, outer), (n, inner) in pairwise(axes):
         if outer != n * inner:
             return None
-    rows = x[..., 0].numel()
     return rows, axes[-1][1] if axes else x.shape[-1]
+
+
+def lie_alike(a: Tensor, b: Tensor) -> bool:
+    """Whether rows of both lie evenly and equally far apart."""
+    return rows_of(a) is not None and rows_of(a) == rows_of(b)
 
 
 def _even(x: Tensor) -> tuple[int, int]:
@@ -94,11 +104,10 @@ def activate_call(x: Tensor, kind: int, out: Tensor) -> Instruction:
 
 def add_call(a: Tensor, b: Tensor, out: Tensor) -> Instruction | None:
     """``a + b`` of equal shapes; None where rows lie unevenly."""
-    found = [rows_of(t) for t in (a, b, out)]
-    if a.shape != b.shape or a.shape != out.shape or None in found:
+    found = [pair for t in (a, b, out) if (pair := rows_of(t)) is not None]
+    if a.shape != b.shape or a.shape != out.shape or len(found) < 3:
         return None
-    strides = [pair[1] for pair in found if pair is not None]
-    numbers = (a[..., 0].numel(), a.shape[-1], *strides)
+    numbers = (found[0][0], a.shape[-1], *(stride for _, stride in found))
     return instruction(Op.ADD, (a, b, out), numbers, dtype=a.dtype)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -17,14 +19,19 @@ from firstlight.native.instruction import Instruction, Op, array_of, instruction
 from firstlight.native.ops import register
 from firstlight.native.weights import PackedWeight, WeightFormat, format_of
 
-_VERSION = 1
-"""Of the layout of instructions; see ``fl_version``."""
+_VERSION = 2
+"""Of the layout of instructions and of the functions; see ``fl_version``."""
 
 
 class Kernels:
-    """The library with a team of threads; one program runs at a time.
+    """The library with a team of threads; one program runs at a time, further callers wait.
 
     The threads sleep between programs, after some microseconds of looking out for the next one.
+    They end with this object, not while the process does. A forked process gets threads of its own
+    with its first program.
+
+    Args:
+        threads: with the caller's own; the system may give fewer.
 
     Raises:
         NativeUnavailableError: the file cannot be loaded, or is of another version.
@@ -35,21 +42,30 @@ class Kernels:
             self._library = _load(path)
         except (OSError, AttributeError) as error:
             raise NativeUnavailableError(f"{path} cannot be loaded: {error}") from error
-        self.threads = threads
         self.path = path
         self._machine = self._library.fl_open(threads)
-        self._capacity = int(self._library.fl_capacity())
+        if self._machine is None:
+            raise NativeUnavailableError("no memory for the threads of the kernels")
+        # At the end of the process a thread may still run a program: then nothing is taken apart.
+        weakref.finalize(self, self._library.fl_close, self._machine).atexit = False
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute, the caller's own among them."""
+        return int(self._library.fl_threads(self._machine))
+
+    def resize(self, threads: int) -> None:
+        """Run with so many threads from the next program on."""
+        self._library.fl_resize(self._machine, threads)
 
     def program(self, instructions: Sequence[Instruction]) -> Callable[[], None]:
         """A call that runs the instructions in order.
 
         Each starts when the one before it is done. The call keeps their tensors alive.
         """
-        runs = [
-            _Program(self._library.fl_run, self._machine, self._ready(part), len(part), part)
-            for part in _parts(instructions, self._capacity)
-        ]
-        return runs[0] if len(runs) == 1 else _Chain(tuple(runs))
+        array = self._ready(instructions)
+        kept = (self, *instructions)
+        return _Program(self._library.fl_run, self._machine, array, len(instructions), kept)
 
     def run(self, *instructions: Instruction) -> None:
         """Run instructions once."""
@@ -59,7 +75,8 @@ class Kernels:
         """Lay out ``weight`` ``[out_features, in_features]``, rounding it if the format has codes.
 
         Raises:
-            ValueError: the kernels do not take it in this format, see :func:`can_pack`.
+            ValueError: the kernels do not take it in this format, see :func:`can_pack`, or it has
+                values that codes cannot hold: NaN, infinity, beyond float16.
         """
         format = format_of(weight, format)
         weight = weight.detach().contiguous()
@@ -97,19 +114,6 @@ class _Program:
         self._run(*self._arguments)
 
 
-class _Chain:
-    def __init__(self, programs: tuple[_Program, ...]) -> None:
-        self._programs = programs
-
-    def __call__(self) -> None:
-        for program in self._programs:
-            program()
-
-
-def _parts(instructions: Sequence[Instruction], size: int) -> list[Sequence[Instruction]]:
-    return [instructions[i : i + size] for i in range(0, len(instructions), size)]
-
-
 def _load(path: Path) -> Any:
     library = ctypes.CDLL(str(path))
     version, width = library.fl_version(), library.fl_instruction_bytes
@@ -120,6 +124,11 @@ def _load(path: Path) -> Any:
     library.fl_panel_bytes.argtypes = (ctypes.c_int32, ctypes.c_int64)
     library.fl_open.restype = ctypes.c_void_p
     library.fl_open.argtypes = (ctypes.c_int32,)
+    library.fl_close.argtypes = (ctypes.c_void_p,)
+    library.fl_close.restype = None
+    library.fl_threads.argtypes = (ctypes.c_void_p,)
+    library.fl_resize.restype = None
+    library.fl_resize.argtypes = (ctypes.c_void_p, ctypes.c_int32)
     library.fl_prepare.argtypes = (ctypes.c_void_p, ctypes.c_int32)
     library.fl_prepare.restype = None
     library.fl_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
@@ -127,15 +136,27 @@ def _load(path: Path) -> Any:
     return library
 
 
-@cache
 def open_kernels(cache_dir: Path | None) -> Kernels:
     """The kernels of this process, compiled if they are not yet, with torch's number of threads.
 
-    torch's registry of operations and the threads are the process's: so is the result.
+    torch's registry of operations and the threads are the process's: so is the result, whichever
+    folder it was first asked for. Each call sets the threads to torch's number at that time.
 
     Raises:
         NativeUnavailableError: see :func:`build_library` and :class:`Kernels`.
     """
-    kernels = Kernels(build_library(cache_dir), torch.get_num_threads())
-    register(kernels)
-    return kernels
+    lock, opened = _of_process()
+    threads = torch.get_num_threads()
+    with lock:
+        if not opened:
+            kernels = Kernels(build_library(cache_dir), threads)
+            register(kernels)
+            opened.append(kernels)
+        elif opened[0].threads != threads:
+            opened[0].resize(threads)
+        return opened[0]
+
+
+@cache
+def _of_process() -> tuple[Lock, list[Kernels]]:
+    return Lock(), []

@@ -84,6 +84,8 @@ def _rotate(
     outs: Sequence[Tensor | None], x: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None,
     dim: int, eps: float, offset: bool,
 ) -> Lowered:  # fmt: skip
+    if not calls.lie_alike(cos, sin):
+        return None
     return (calls.rotate_call(x, cos, sin, weight, eps, offset, _only(outs)),)
 
 

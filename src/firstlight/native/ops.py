@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from firstlight.native import calls
+from firstlight.native import calls, checks
 from firstlight.native.instruction import Instruction
 
 LINEAR = "linear(Tensor x, Tensor weight, Tensor? bias, int format, int out_features) -> Tensor"
@@ -46,11 +46,13 @@ def register(runner: Runner) -> None:
 
 def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
     def linear(x: Tensor, weight: Tensor, bias: Tensor | None, format: int, n: int) -> Tensor:
+        checks.check_linear(x, weight, bias, format, n)
         out = x.new_empty(linear_shape(x, n))
         runner.run(calls.linear_call(_even(x), weight, bias, format, out))
         return out
 
     def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: bool) -> Tensor:
+        checks.check_rms_norm(x, weight, offset)
         out = x.new_empty(x.shape)
         runner.run(calls.rms_norm_call(_even(x), weight, eps, offset, out))
         return out
@@ -59,11 +61,15 @@ def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
         x: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, dim: int, eps: float,
         offset: bool,
     ) -> Tensor:  # fmt: skip
+        checks.check_rotate(x, cos, sin, weight, dim, offset)
+        if not calls.lie_alike(cos, sin):
+            cos, sin = cos.contiguous(), sin.contiguous()
         out = x.new_empty(rotate_shape(x, dim))
         runner.run(calls.rotate_call(x, cos, sin, weight, eps, offset, out))
         return out
 
     def gate(x: Tensor, kind: int) -> Tensor:
+        checks.check_gate(x, kind)
         out = x.new_empty(gate_shape(x))
         runner.run(calls.gate_call(_even(x), kind, out))
         return out
@@ -74,6 +80,7 @@ def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
         return out
 
     def attend_rows(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> None:
+        checks.check_attend(q, k, v, *rest[:7])
         floats = scratch_of(q, v, rest[0], rest[3])
         scratch = torch.empty(floats, dtype=torch.float32)
         runner.run(*calls.attention_calls((q, k, v, *rest), scratch))

@@ -11,6 +11,9 @@ from torch import Tensor
 BLOCK = 32
 """Values of k that share a scale."""
 
+LARGEST = 65504.0
+"""Of float16, in which scales are."""
+
 
 class WeightFormat(IntEnum):
     """How a weight is stored: as it is, or as codes in blocks of 32.
@@ -64,4 +67,12 @@ def format_of(weight: Tensor, format: WeightFormat | None) -> WeightFormat:
     """
     if not can_pack(weight, format):
         raise ValueError(f"a weight {tuple(weight.shape)} of {weight.dtype} cannot be packed")
-    return format if format is not None and format.has_codes else _PLAIN[weight.dtype]
+    if format is None or not format.has_codes:
+        return _PLAIN[weight.dtype]
+    # A comparison with NaN is false.
+    if weight.numel() and not float(weight.detach().abs().amax()) <= LARGEST:
+        raise ValueError(
+            f"a weight {tuple(weight.shape)} with NaN, infinity or values beyond {LARGEST:g} "
+            f"cannot be stored as {format.name}"
+        )
+    return format

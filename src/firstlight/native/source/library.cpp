@@ -1,13 +1,13 @@
 // The functions that Python calls.
 
-#include <memory>
-#include <mutex>
-#include <vector>
+#include <algorithm>
+#include <exception>
 
 #include "attention.h"
 #include "elementwise.h"
 #include "instruction.h"
 #include "linear.h"
+#include "machine.h"
 #include "pack.h"
 #include "threads.h"
 #include "tiles.h"
@@ -63,28 +63,30 @@ struct Program final : Job {
   }
 };
 
-struct Machine {
-  explicit Machine(int threads) : scratch(threads), team(threads) {}
-  std::vector<Scratch> scratch;
-  std::mutex one_caller;
-  Team team;
-};
-
 }  // namespace firstlight
 
 using namespace firstlight;
 
 extern "C" {
 
-// Changes with the layout of Instruction.
-std::int32_t fl_version() { return 1; }
+// Changes with the layout of Instruction and with these functions.
+std::int32_t fl_version() { return 2; }
 // Of sixteen outputs.
 std::int64_t fl_panel_bytes(std::int32_t kind, std::int64_t k) { return panel_bytes(kind, k); }
 std::int64_t fl_instruction_bytes() { return sizeof(Instruction); }
-std::int32_t fl_capacity() { return Team::CAPACITY; }
 
-void* fl_open(std::int32_t threads) { return new Machine(threads); }
-void fl_close(void* machine) { delete (Machine*)machine; }
+// Null if there is no memory for it.
+void* fl_open(std::int32_t threads) {
+  try {
+    return Machines::all().open(threads);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+void fl_close(void* machine) { Machines::all().close((Machine*)machine); }
+// How many there are: the system may give fewer than asked for.
+std::int32_t fl_threads(void* machine) { return ((Machine*)machine)->team.size(); }
+void fl_resize(void* machine, std::int32_t threads) { ((Machine*)machine)->resize(threads); }
 
 // Once for each program, before it is run.
 void fl_prepare(Instruction* instructions, std::int32_t n) {
@@ -94,9 +96,9 @@ void fl_prepare(Instruction* instructions, std::int32_t n) {
 void fl_run(void* machine, const Instruction* instructions, std::int32_t n) {
   auto* m = (Machine*)machine;
   std::lock_guard<std::mutex> lock(m->one_caller);
-  Program program(instructions, n, m->scratch.data());
-  m->team.run(program);
-  m->team.settle();
+  for (std::int32_t i = 0; i < n; i += Team::CAPACITY)
+    m->run(Program(instructions + i, std::min<std::int32_t>(n - i, Team::CAPACITY),
+                   m->scratch.data()));
 }
 
 }  // extern "C"

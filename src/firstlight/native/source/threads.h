@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -47,43 +49,74 @@ class Team {
  public:
   static constexpr int CAPACITY = 1 << 14;  // instructions of a job
 
-  explicit Team(int threads) : marks_(CAPACITY) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
+  explicit Team(int threads) : marks_(CAPACITY) { start(threads); }
+  ~Team() { stop(); }
+
+  // Starts workers, so that `threads` with the caller's own work, or as many as the system gives.
+  void start(int threads) {
+    wanted_ = threads;
+    are_lost_ = false;
+    try {
+      while (size() < threads)
+        workers_.emplace_back([this, thread = size()] { serve(thread); });
+    } catch (const std::system_error&) {
+    }
   }
 
-  ~Team() {
+  // Ends the workers; not during a run.
+  void stop() {
     leaving_ = true;
-    epoch_.fetch_add(2);
+    epoch_.store(++epochs_, std::memory_order_release);
     epoch_.notify_all();
     for (auto& worker : workers_) worker.join();
+    workers_.clear();
+    leaving_ = false;
+  }
+
+  // In a forked process, which has no threads but the one that forked: the next run starts workers
+  // anew. What stood for the old ones cannot be joined, so it is left behind.
+  void forget() {
+    new std::vector<std::thread>(std::move(workers_));
+    workers_.clear();
+    are_lost_ = true;
   }
 
   int size() const { return int(workers_.size()) + 1; }
 
   // Returns when all is done; one caller at a time.
   void run(const Job& job) {
+    if (are_lost_) start(wanted_);
     std::uint32_t epoch = ++epochs_;
+    std::uint32_t pieces = 0;
     for (int i = 0; i < job.size(); ++i) {
-      marks_[i].taken.store(std::uint64_t(epoch) << 32, std::memory_order_relaxed);
-      marks_[i].done.store(0, std::memory_order_relaxed);
+      // First nothing can be taken, or a late thread could pair the old number with the new pieces.
+      marks_[i].taken.store(std::uint64_t(epoch) << 32 | NOTHING);
+      marks_[i].pieces.store(job.pieces(i), std::memory_order_release);
+      marks_[i].done.store(0, std::memory_order_release);
+      marks_[i].taken.store(std::uint64_t(epoch) << 32, std::memory_order_release);
+      pieces += job.pieces(i);
     }
+    size_.store(job.size());
     job_.store(&job);
-    epoch_.store(epoch, std::memory_order_release);
-    if (!workers_.empty()) epoch_.notify_all();
+    // Waking a thread takes longer than a few pieces.
+    if (pieces > FEW_PIECES) {
+      epoch_.store(epoch, std::memory_order_release);
+      if (!workers_.empty()) epoch_.notify_all();
+    }
     follow(job, epoch, 0);
     job_.store(nullptr);
   }
 
-  // Waits until no worker looks at a job that ended, so that the job may be freed.
-  void settle() const {
-    Patience patience;
-    while (inside_.load() != 0) patience.wait();
-  }
-
  private:
+  static constexpr std::uint32_t FEW_PIECES = 2;
+  static constexpr std::uint32_t NOTHING = 0xffffffffu;
+
+  // A thread that comes late may look at marks of a run that has ended, so they are the team's own;
+  // it looks at a job only while it holds a piece, and then the run has not ended.
   struct alignas(64) Mark {
     std::atomic<std::uint64_t> taken{0};  // epoch << 32 | next piece
     std::atomic<std::uint32_t> done{0};
+    std::atomic<std::uint32_t> pieces{0};
   };
 
   // Takes the next piece; false if none is left. `over` is set when the run has ended.
@@ -99,9 +132,9 @@ class Team {
   }
 
   void follow(const Job& job, std::uint32_t epoch, int thread) {
-    for (int i = 0, n = job.size(); i < n; ++i) {
+    for (int i = 0; i < size_.load(std::memory_order_relaxed); ++i) {
       Mark& mark = marks_[i];
-      std::uint32_t pieces = job.pieces(i), piece = 0;
+      std::uint32_t pieces = mark.pieces.load(std::memory_order_acquire), piece = 0;
       bool over = false;
       while (take(mark, epoch, pieces, piece, over)) {
         job.work(i, piece, thread);
@@ -126,20 +159,20 @@ class Team {
       }
       if (now == seen) epoch_.wait(seen);
       seen = epoch_.load(std::memory_order_acquire);
-      inside_.fetch_add(1);
       const Job* job = job_.load();
       if (job != nullptr && !leaving_) follow(*job, seen, thread);
-      inside_.fetch_sub(1);
     }
   }
 
   std::vector<Mark> marks_;
   std::vector<std::thread> workers_;
   std::atomic<const Job*> job_{nullptr};
+  std::atomic<int> size_{0};  // instructions of the job
   std::atomic<std::uint32_t> epoch_{0};
-  std::atomic<int> inside_{0};
   std::atomic<bool> leaving_{false};
   std::uint32_t epochs_ = 0;
+  int wanted_ = 1;
+  bool are_lost_ = false;
 };
 
 }  // namespace firstlight

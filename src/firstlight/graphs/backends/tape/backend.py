@@ -54,7 +54,9 @@ class TapeBackend:
         self._kernels = dict(kernels or {})
         self._lowering = lowering
         self._pin_output = pin_output
-        self._chooser = FormChooser(self._kernels)
+        self._device = self.scratch.device
+        on_cpu = self._device.type == "cpu"
+        self._chooser = FormChooser(self._kernels, self._device, timed=on_cpu)
         self._constants = ConstantPool()
 
     def capture(self, fn: Callable[[], torch.Tensor], *, owned: Ownership, label: str) -> TapeGraph:
@@ -75,11 +77,11 @@ class TapeBackend:
             CaptureError: as for :meth:`capture`.
         """
         with torch.inference_mode(False):
-            return record(fn, owned, self._kernels)
+            return record(fn, owned, self._kernels, self._device)
 
     def _capture(self, fn: Callable[[], torch.Tensor], owned: Ownership, label: str) -> TapeGraph:
         started = time.perf_counter()
-        recording = record(fn, owned, self._kernels)
+        recording = record(fn, owned, self._kernels, self._device)
         recorded = time.perf_counter()
         folded = fold(recording)
         fresh = self._constants.share(recording, folded.constants)

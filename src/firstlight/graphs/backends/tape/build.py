@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -31,7 +31,8 @@ class Memory:
         output = recording.output
         if pin_output and output.storage in plan.offsets:
             n_bytes = recording.storages[output.storage].n_bytes
-            self._pinned[output.storage] = torch.empty(n_bytes, dtype=torch.uint8).untyped_storage()
+            kept = torch.empty(n_bytes, dtype=torch.uint8, device=scratch.device)
+            self._pinned[output.storage] = kept.untyped_storage()
             self.pinned_bytes = n_bytes
 
     def tensor(self, place: Place) -> torch.Tensor:
@@ -40,7 +41,7 @@ class Memory:
         if tensor is None:
             storage, start = self.where(place.storage)
             offset = start // place.dtype.itemsize + place.offset
-            tensor = torch.empty(0, dtype=place.dtype)
+            tensor = torch.empty(0, dtype=place.dtype, device=storage.device)
             tensor.set_(storage, offset, place.size, place.stride)
             self._tensors[place] = tensor
         return tensor
@@ -123,16 +124,33 @@ def build_calls(
                 steps.append(Step(op, lowering.form))
                 continue
         flush()
-        form = chooser.choose(op, memory.contents)
-        kwargs = {k: map_nested(leaf, v) for k, v in op.kwargs.items()}
-        outs = [
-            memory.tensor(p) if p is not None and (form.all_results or p.storage in read) else None
-            for p in op.outputs
-        ]
-        calls.append(form.bind(args, kwargs, outs))
-        steps.append(Step(op, form.name))
+        call, form = bind_call(op, memory, chooser, read)
+        calls.append(call)
+        steps.append(Step(op, form))
     flush()
     return calls, steps
+
+
+def bind_call(
+    op: OpCall, memory: Memory, chooser: FormChooser, read: Collection[int]
+) -> tuple[Callable[[], object], str]:
+    """One operation over fixed memory in its chosen form, and the form's name.
+
+    Args:
+        read: storages that somebody reads; other results need no memory.
+    """
+
+    def leaf(value: Any) -> Any:
+        return memory.tensor(value) if isinstance(value, Place) else value
+
+    form = chooser.choose(op, memory.contents)
+    args = map_nested(leaf, op.args)
+    kwargs = {k: map_nested(leaf, v) for k, v in op.kwargs.items()}
+    outs = [
+        memory.tensor(p) if p is not None and (form.all_results or p.storage in read) else None
+        for p in op.outputs
+    ]
+    return form.bind(args, kwargs, outs), form.name
 
 
 def constants_of(recording: Recording, fresh: dict[int, int]) -> tuple[Constant, ...]:
@@ -141,7 +159,7 @@ def constants_of(recording: Recording, fresh: dict[int, int]) -> tuple[Constant,
     for index, n_bytes in fresh.items():
         record = recording.storages[index]
         assert record.held is not None
-        view = torch.empty(0, dtype=torch.uint8).set_(record.held)
+        view = torch.empty(0, dtype=torch.uint8, device=record.held.device).set_(record.held)
         found.append(Constant(record.owner, view, n_bytes))
     return tuple(found)
 

@@ -27,10 +27,23 @@ class FormChooser:
     The signature takes element counts by their power of four, so that neighbouring buckets share a
     measurement. Only forms whose results equal the recorded function's bit for bit, on random
     values, are admitted: a choice changes the speed and nothing else.
+
+    Args:
+        device: where samples lie; None is the CPU.
+        timed: whether forms are timed; else the first exact one is taken, as where the time to
+            issue an operation does not matter.
     """
 
-    def __init__(self, kernels: Mapping[OpOverload, Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        kernels: Mapping[OpOverload, Callable[..., Any]],
+        device: torch.device | None = None,
+        *,
+        timed: bool = True,
+    ) -> None:
         self._kernels = kernels
+        self._device = device
+        self._timed = timed
         self._chosen: dict[Hashable, Form] = {}
         self.n_measured = 0
 
@@ -50,7 +63,7 @@ class FormChooser:
             return safe  # it may have effects that its schema does not tell
         if n_outputs and op.func._schema.is_mutable:
             return safe  # it makes one thing and changes another: rare, and not worth a sample
-        sample = Sample(op, contents)
+        sample = Sample(op, contents, self._device)
         if sample.too_big:
             return safe
         self.n_measured += 1
@@ -58,7 +71,9 @@ class FormChooser:
             expected = sample.run(safe)
             forms = forms_of(op.func, n_outputs)
             exact = [form for form in forms if _agree(sample.run(form), expected)]
-            return _fastest(exact, sample) if exact else safe
+            if not exact:
+                return safe
+            return _fastest(exact, sample) if self._timed else exact[0]
 
 
 def _agree(got: list[torch.Tensor] | None, expected: list[torch.Tensor] | None) -> bool:

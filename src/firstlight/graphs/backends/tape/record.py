@@ -49,6 +49,7 @@ class StorageRecord:
     owner: str
     n_bytes: int
     held: torch.UntypedStorage | None
+    device: torch.device
     content: object = None
 
 

@@ -36,13 +36,22 @@ _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _KEPT_CONTENT = 4096  # bytes of a host value that are compared to share it between graphs
 
 
-def record(fn: Callable[[], torch.Tensor], owned: Ownership, kernels: Kernels) -> Recording:
+def record(
+    fn: Callable[[], torch.Tensor],
+    owned: Ownership,
+    kernels: Kernels,
+    device: torch.device | None = None,
+) -> Recording:
     """Call ``fn`` once, for real, and return what it did.
+
+    Args:
+        device: where its tensors lie; None is the CPU. On another device, tensors of the CPU may
+            take part too: whether a replay can do with them is for the backend to say.
 
     Raises:
         CaptureError: an operation cannot be held by a graph, or the result is not one tensor.
     """
-    recorder = Recorder(owned, kernels)
+    recorder = Recorder(owned, kernels, device)
     with torch.no_grad(), HostReadGuard(), recorder:
         output = fn()
     if not isinstance(output, torch.Tensor):
@@ -57,11 +66,14 @@ def record(fn: Callable[[], torch.Tensor], owned: Ownership, kernels: Kernels) -
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The dispatch mode; one per recording."""
 
-    def __init__(self, owned: Ownership, kernels: Kernels) -> None:
+    def __init__(
+        self, owned: Ownership, kernels: Kernels, device: torch.device | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self._owned = owned
         self._kernels = kernels
+        self._device = torch.device("cpu") if device is None else device
         self._index: dict[int, int] = {}
         # A weak reference keeps the address of a freed storage's header from being reused, so that
         # one address means one storage for the whole recording.
@@ -107,7 +119,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._owned.find(tensor) is None:
                 raise _unowned(tensor, op)
             return tensor
-        _check_plain(tensor, op)
+        _check_plain(tensor, op, self._device)
         index = self._known(tensor)
         if index is None:
             index = self._adopt_owned(tensor, op)
@@ -129,7 +141,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _add(self, storage: torch.UntypedStorage, origin: Origin, owner: str, held: bool) -> int:
         index = len(self.recording.storages)
         self.recording.storages.append(
-            StorageRecord(index, origin, owner, storage.nbytes(), storage if held else None)
+            StorageRecord(
+                index, origin, owner, storage.nbytes(), storage if held else None, storage.device
+            )
         )
         self._index[storage._cdata] = index
         self._weak.append(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
@@ -144,7 +158,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return  # memory of somebody else, e.g. of a numpy array, who may change it
         index = self._add(storage, Origin.MADE, f"host value at {caller()}", held=True)
         if storage.nbytes() <= _KEPT_CONTENT:
-            content = ctypes.string_at(storage.data_ptr(), storage.nbytes())
+            there = tensor.cpu().untyped_storage()
+            content = ctypes.string_at(there.data_ptr(), there.nbytes())
             self.recording.storages[index].content = content
 
     def _places(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
@@ -244,14 +259,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 storages[index].held = storage
 
 
-def _check_plain(tensor: torch.Tensor, op: str) -> None:
+def _check_plain(tensor: torch.Tensor, op: str, device: torch.device) -> None:
     """Refuse what shape, strides and address do not describe."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         reason = f"tensors of class {type(tensor).__name__} hide their memory"
     elif tensor.is_conj() or tensor.is_neg():
         reason = "a lazily conjugated or negated view; call resolve_conj() or resolve_neg()"
-    elif tensor.device.type != "cpu":
-        reason = f"a tensor on {tensor.device}; the tape runs on the CPU"
+    elif tensor.device.type not in ("cpu", device.type):
+        reason = f"a tensor on {tensor.device}; the body runs on {device}"
     else:
         return
     raise CaptureError(reason, op=op, where=caller())

@@ -25,9 +25,10 @@ class Sample:
         too_big: an argument is too large to be made up.
     """
 
-    def __init__(self, op: OpCall, contents: Contents) -> None:
+    def __init__(self, op: OpCall, contents: Contents, device: torch.device | None = None) -> None:
         self._op = op
         self._contents = contents
+        self._device = torch.device("cpu") if device is None else device
         self._generator = torch.Generator().manual_seed(0)
         self.too_big = False
         self.makes = any(place is not None for place in op.outputs)
@@ -63,7 +64,9 @@ class Sample:
         if not self.makes:
             return []
         return [
-            None if p is None else torch.empty_strided(p.size, p.stride, dtype=p.dtype)
+            None
+            if p is None
+            else torch.empty_strided(p.size, p.stride, dtype=p.dtype, device=self._device)
             for p in self._op.outputs
         ]
 
@@ -80,7 +83,7 @@ class Sample:
         if known is not None:
             base = known.as_strided((extent,), (1,)).clone()
         else:
-            base = self._random(extent, place.dtype)
+            base = self._random(extent, place.dtype).to(self._device)
         return base.as_strided(place.size, place.stride)
 
     def _random(self, n: int, dtype: torch.dtype) -> torch.Tensor:
@@ -104,7 +107,9 @@ def _extent(place: Place) -> int:
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided:
         return tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -1,0 +1,98 @@
+"""The CUDA kernel of ``firstlight::attention``: a library's where one serves, else plain torch.
+
+Everything comes from slots and nothing is read on the host, whichever kernel it is: all of them may
+be called between the pieces of a graph, and held by a whole one.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from firstlight.attention.flash import attention_flash_, flash_attention_3, torch_varlen
+from firstlight.attention.gathered import attention_gathered_
+from firstlight.attention.serves import FLASH_3, TORCH_VARLEN, Choice, Wanted, available, choose
+from firstlight.memory.pool import KVPool
+
+
+def attention_cuda_(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    write_locations: Tensor,
+    page_table: Tensor,
+    attention_rows: Tensor,
+    block_bounds: Tensor | None,
+    out: Tensor,
+    scale: float,
+    window: int,
+    last_only: bool,
+) -> None:
+    """See :func:`firstlight.attention.cpu.attention_`."""
+    choice = _chosen(
+        q.dtype,
+        q.shape[2],
+        v.shape[2],
+        k_pool.shape[1],
+        block_bounds is not None,
+        _capability(q.device.index or 0),
+    )
+    kernel_of(choice)(
+        q, k, v, k_pool, v_pool, write_locations, page_table, attention_rows, block_bounds, out,
+        scale, window, last_only,
+    )  # fmt: skip
+
+
+def kernel_of(choice: Choice) -> Any:
+    """The function, with the arguments of the operation, that a choice names."""
+    if choice.kernel == FLASH_3:
+        return partial(attention_flash_, flash_attention_3)
+    if choice.kernel == TORCH_VARLEN:
+        return partial(attention_flash_, torch_varlen)
+    return attention_gathered_
+
+
+def pool_choices(pool: KVPool, *, prefix_lm: bool, capability: tuple[int, int]) -> list[Choice]:
+    """What serves each layer of a pool, for reports; one for each different shape."""
+    shapes = {
+        (k.dtype, k.shape[3], v.shape[3]): None for k, v in zip(pool.keys, pool.values, strict=True)
+    }
+    return [
+        choose(Wanted(*shape, pool.page_size, prefix_lm, capability), available())
+        for shape in shapes
+    ]
+
+
+def one_row_each(op: Any) -> Any:
+    """``op`` for batches whose row i is request i's only one, as in a decode step.
+
+    The rows of such a batch are the last rows of its requests. Kernels that know so compute a
+    request's one row against its own keys, where they would have to allow for any number.
+    """
+
+    def attend(*args: Any) -> None:
+        op(*args[:-1], True)
+
+    return attend
+
+
+@cache
+def _chosen(
+    dtype: torch.dtype,
+    key_dim: int,
+    value_dim: int,
+    page_size: int,
+    prefix_lm: bool,
+    capability: tuple[int, int],
+) -> Choice:
+    return choose(Wanted(dtype, key_dim, value_dim, page_size, prefix_lm, capability), available())
+
+
+@cache
+def _capability(device: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)

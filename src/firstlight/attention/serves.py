@@ -1,0 +1,120 @@
+"""Which kernel serves which attention: declared facts, and why not."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+GATHERED = "gathered"
+TORCH_VARLEN = "torch-varlen"
+FLASH_3 = "flash-attention-3"
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a layer's attention asks of a kernel; all of it is known before any batch.
+
+    Attributes:
+        prefix_lm: whether rows of a media block see each other.
+        capability: the GPU's compute capability, e.g. ``(9, 0)``.
+    """
+
+    dtype: torch.dtype
+    key_dim: int
+    value_dim: int
+    page_size: int
+    prefix_lm: bool
+    capability: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel that serves, and why each one before it does not."""
+
+    kernel: str
+    reasons: tuple[tuple[str, str], ...] = ()
+
+
+def choose(wanted: Wanted, installed: Sequence[str]) -> Choice:
+    """The first kernel that serves: FlashAttention-3, torch's own, then plain operations.
+
+    Args:
+        installed: of :func:`available`.
+    """
+    reasons: list[tuple[str, str]] = []
+    for kernel, check in ((FLASH_3, _against_flash_3), (TORCH_VARLEN, _against_varlen)):
+        why = check(wanted) if kernel in installed else "it is not installed"
+        if why is None:
+            return Choice(kernel, tuple(reasons))
+        reasons.append((kernel, why))
+    return Choice(GATHERED, tuple(reasons))
+
+
+@cache
+def available() -> tuple[str, ...]:
+    """The libraries' kernels that this process could call, whatever the device."""
+    found = []
+    if importlib.util.find_spec("flash_attn_interface") is not None:
+        found.append(FLASH_3)
+    if _torch_reads_pages():
+        found.append(TORCH_VARLEN)
+    return tuple(found)
+
+
+def _torch_reads_pages() -> bool:
+    """Older releases of torch have the module, without a page table or without an output."""
+    try:
+        from torch.nn.attention import varlen
+    except ImportError:
+        return False
+    function = getattr(varlen, "varlen_attn_out", None)
+    return function is not None and {"block_table", "seqused_k", "num_splits"} <= set(
+        inspect.signature(function).parameters
+    )
+
+
+def _against_both(wanted: Wanted) -> str | None:
+    if wanted.prefix_lm:
+        return "it has no mask for media blocks"
+    if wanted.dtype not in _HALF:
+        return f"it computes in float16 and bfloat16, and the model is {wanted.dtype}"
+    return None
+
+
+def _against_varlen(wanted: Wanted) -> str | None:
+    if why := _against_both(wanted):
+        return why
+    if wanted.capability < (8, 0):
+        return f"it needs compute capability 8.0, and the GPU has {_dotted(wanted.capability)}"
+    if wanted.key_dim != wanted.value_dim:
+        return f"keys of {wanted.key_dim} columns and values of {wanted.value_dim} must be equal"
+    if wanted.key_dim > 256 or wanted.key_dim % 8:
+        return f"head_dim = {wanted.key_dim}; accepted: multiples of 8 up to 256"
+    if wanted.page_size % 256:
+        return f"page_size = {wanted.page_size}; accepted: multiples of 256"
+    return None
+
+
+def _against_flash_3(wanted: Wanted) -> str | None:
+    if why := _against_both(wanted):
+        return why
+    if wanted.capability[0] != 9:
+        return f"it needs compute capability 9.x, and the GPU has {_dotted(wanted.capability)}"
+    for name, dim in (("key_dim", wanted.key_dim), ("value_dim", wanted.value_dim)):
+        if dim > 256 or dim % 8:
+            return f"{name} = {dim}; accepted: multiples of 8 up to 256"
+    # Of unequal widths only some pairs are built in.
+    if wanted.key_dim != wanted.value_dim:
+        return f"keys of {wanted.key_dim} columns and values of {wanted.value_dim} must be equal"
+    return None
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))

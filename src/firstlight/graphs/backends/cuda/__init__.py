@@ -1,0 +1,29 @@
+"""CUDA graphs of a body: pieces around eager attention, or whole. Not yet run on a GPU.
+
+Importable without CUDA; :func:`cuda_device` says what is missing.
+"""
+
+from __future__ import annotations
+
+from firstlight.graphs.backends.cuda.api import CapturedPiece, GraphApi, MemoryCounters
+from firstlight.graphs.backends.cuda.backend import CudaBackend
+from firstlight.graphs.backends.cuda.cut import Bridge, CapturePlan, Define, Kind, Segment
+from firstlight.graphs.backends.cuda.graph import EagerCall, SegmentedGraph
+from firstlight.graphs.backends.cuda.torch_api import TorchGraphApi, cuda_device, why_no_cuda
+
+__all__ = [
+    "Bridge",
+    "CapturePlan",
+    "CapturedPiece",
+    "CudaBackend",
+    "Define",
+    "EagerCall",
+    "GraphApi",
+    "Kind",
+    "MemoryCounters",
+    "Segment",
+    "SegmentedGraph",
+    "TorchGraphApi",
+    "cuda_device",
+    "why_no_cuda",
+]

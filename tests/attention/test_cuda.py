@@ -1,0 +1,75 @@
+"""The registration for CUDA, and what a decode step may say; kernels need a device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from firstlight.attention import attention_, attention_op
+from firstlight.attention.cuda import attention_cuda_, kernel_of, one_row_each, pool_choices
+from firstlight.attention.gathered import attention_gathered_
+from firstlight.attention.serves import GATHERED, Choice
+from firstlight.memory import KVLayout, KVPool, LayerShape
+from tests.attention.batches import Batch, batches
+
+
+def test_the_operation_has_a_kernel_for_cuda() -> None:
+    name = attention_op().name()
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA")
+
+
+def test_the_fallback_is_the_plain_one() -> None:
+    assert kernel_of(Choice(GATHERED)) is attention_gathered_
+
+
+@given(batch=batches(last_only=True, window=7))
+@settings(max_examples=10)
+def test_a_batch_of_one_row_each_equals_one_of_last_rows(batch: Batch) -> None:
+    want = batch.run(attention_).out
+    got = batch.run(lambda *args: one_row_each(attention_gathered_)(*args[:-1], False)).out
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=1e-5)
+
+
+def test_each_shape_of_a_pool_has_its_choice() -> None:
+    shapes = [LayerShape(1, 128, 128), LayerShape(1, 128, 128), LayerShape(1, 192, 128)]
+    pool = KVPool(
+        shapes, layout=KVLayout.of([None] * 3, max_context=64), n_pages=[2], page_size=256,
+        dtype=torch.bfloat16, device=torch.device("cpu"),
+    )  # fmt: skip
+    choices = pool_choices(pool, prefix_lm=False, capability=(8, 0))
+    assert len(choices) == 2
+    assert choices[1].kernel == GATHERED
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("page_size", [16, 256])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "case", [{}, {"window": 6}, {"blocks": True}, {"last_only": True, "window": 7}]
+)
+def test_the_kernel_on_a_gpu_equals_that_on_a_cpu(
+    page_size: int, dtype: torch.dtype, case: dict[str, int | bool]
+) -> None:
+    """Without a sync: the debug mode makes every one of them an error."""
+
+    @given(batch=batches(page_sizes=(page_size,), dims=((64, 64), (64, 32)), **case))  # type: ignore[arg-type]
+    @settings(max_examples=20, deadline=None)
+    def check(batch: Batch) -> None:
+        want = batch.to(dtype=dtype).run(attention_)
+        moved = batch.to(dtype=dtype, device="cuda")
+
+        def checked(*args: object) -> None:
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                attention_cuda_(*args)  # type: ignore[arg-type]
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+        got = moved.run(checked)
+        atol = 2e-5 if dtype is torch.float32 else 2e-2
+        torch.testing.assert_close(got.out.cpu(), want.out, atol=atol, rtol=1e-2)
+        assert torch.equal(got.k_pool.cpu(), want.k_pool)
+
+    check()
