@@ -27,6 +27,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "media_settings": frozenset({"settings"}),
     "config": frozenset({"errors", "settings", "media_settings"}),
     "contract": frozenset({"errors"}),
+    # Host values to a device: for all who fill what a step reads.
+    "transfer": frozenset(),
     "core": _BASE,
     "demo": _BASE,
     # A load for any server: nothing of an engine.
@@ -38,10 +40,11 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "native": frozenset({"errors"}),
     "models": _BASE | {"core", "media", "memory", "attention", "native"},
     # Somebody with a decoder of their own can use graphs alone.
-    "graphs": frozenset({"errors", "contract", "core"}),
-    "sampling": _BASE | {"core"},
+    "graphs": frozenset({"errors", "contract", "core", "transfer"}),
+    "sampling": _BASE | {"core", "transfer"},
     "engine": _BASE
-    | {"core", "demo", "media", "memory", "attention", "native", "models", "graphs", "sampling"},
+    | {"core", "demo", "media", "memory", "attention", "native", "models", "graphs", "sampling"}
+    | {"transfer"},
     "server": _BASE | {"settings", "core", "demo", "media", "engine"},
     "cli": _BASE | {"bench", "core", "demo", "media", "models", "graphs", "engine", "server"},
     "testing": _BASE | {"core", "models", "graphs", "engine"},

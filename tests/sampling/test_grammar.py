@@ -210,6 +210,26 @@ def test_a_form_that_cannot_be_compiled_is_refused(given: Any, grammars: Grammar
         grammars.start(StructuredOutputs(**given))
 
 
+LOOP = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, LOOP], ids=["itself", "each other"])
+def test_a_schema_that_refers_to_itself_alone_is_refused_at_once(
+    schema: Any, grammars: Grammars
+) -> None:
+    """It compiles, and fails at its first token, which would be the server's fault."""
+    with pytest.raises(RequestError, match=r"^structured_outputs.* no answer satisfies it"):
+        grammars.start(StructuredOutputs(json=schema))
+
+
+def test_a_refusal_of_an_address_repeats_no_password_and_no_query(grammars: Grammars) -> None:
+    schema = {"$ref": "https://me:password@schemas.example/a.json?token=secret#x"}
+    with pytest.raises(RequestError, match=r"schemas\.example/a\.json") as refused:
+        grammars.start(StructuredOutputs(json=schema))
+    assert "secret" not in str(refused.value)
+    assert "password" not in str(refused.value)
+
+
 def test_a_tokenizer_that_takes_no_forms_says_so_when_one_is_asked_for() -> None:
     class Slow:
         """A tokenizer without the library's."""

@@ -98,7 +98,7 @@ def test_draws_among_few_candidates_are_those_from_all_columns(k: int) -> None:
     """With the same uniform number, the place in the distribution is the same."""
     logits = _logits(1, size=3000, seed=k)
     logits[0, ::7] = logits[0, 0]  # ties, over the edge of k
-    limit = torch.tensor([k])
+    limit = [k]
     (expected,) = _draws(_state(seed=k), top_k(logits, limit), 1)
     (drawn,) = _draws(_state(seed=k, top_k=k), logits, 1)
     assert drawn == expected

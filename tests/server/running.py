@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 
 from firstlight.config import EngineConfig
 from firstlight.engine.build import Parts
 from firstlight.server.address import bind
-from firstlight.server.app import build_app
 from firstlight.server.keys import KeyRing
-from firstlight.server.serve import Server, open_parts, open_service
+from firstlight.server.serve import Server, open_parts, open_service, uvicorn_config
 from firstlight.server.service import Service
 from firstlight.server.settings import ServerSettings
 from firstlight.server.tracing import Tracing
@@ -82,13 +80,7 @@ def running(
         tracing: what makes spans.
     """
     service = open_service(parts, ServerSettings(port=0, **settings), tracing)
-    config = uvicorn.Config(
-        build_app(service, KeyRing(keys)),
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-    )
-    server = Server(config, service)
+    server = Server(uvicorn_config(service, KeyRing(keys)), service)
     sock = bind("127.0.0.1", 0)
     if send_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

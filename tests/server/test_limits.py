@@ -25,6 +25,7 @@ NUMBERS: list[tuple[str, Any]] = [
     ("stop_token_ids", [2**31 - 1]),
     ("stop", ["x"] * 100_000),
     ("stop", ["x" * 100_000]),
+    ("stop", "x" * 100_000),
     ("temperature", 1e308),
     ("temperature", -1),
     ("temperature", "NaN"),
@@ -78,6 +79,13 @@ def test_a_body_that_does_not_say_it_is_json_is_refused(
     answer = http.post(CHAT, content=json.dumps(body()), headers=headers)
     assert answer.status_code == 415
     assert "application/json" in error_of(answer)["message"]
+
+
+def test_a_body_in_an_encoding_that_is_not_read_is_refused(http: httpx2.Client) -> None:
+    answer = http.post(CHAT, json=body(), headers={"content-encoding": "gzip"})
+    assert answer.status_code == 415
+    assert "identity" in error_of(answer)["message"]
+    assert http.post(CHAT, json=body(), headers={"content-encoding": "identity"}).is_success
 
 
 def test_a_large_body_with_a_picture_is_served_by_default(http: httpx2.Client) -> None:

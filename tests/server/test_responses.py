@@ -165,6 +165,15 @@ BAD: list[tuple[str, dict[str, Any]]] = [
         "input": shown("a", "data:image/png;base64,AAAA")}),
     ("text.format.schema", {"text": {"format": {
         "type": "json_schema", "name": "a", "schema": {"not": {}}}}, "ignore_eos": False}),
+    ("text.format.schema", {"text": {"format": {
+        "type": "json_schema", "name": "a", "schema": {"$ref": "#"}}}, "ignore_eos": False}),
+    ("text.format.schema", {"text": {"format": {"type": "text", "schema": {}}}}),
+    ("text.format.name", {"text": {"format": {"type": "json_object", "name": "a"}}}),
+    ("input[0].arguments", {"input": [
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{"}]}),
+    ("input[0]", {"input": [{"role": "assistant", "content": [
+        {"type": "input_image", "image_url": PICTURE}]}]}),
+    ("tools[0].parameters", {"tools": [TOOL | {"parameters": {"type": "array"}}]}),
     ("tools", {"tools": [TOOL]}),
     ("max_output_tokens", {"max_output_tokens": 0}),
     ("inputs", {"inputs": "a"}),
@@ -178,7 +187,9 @@ def test_what_is_not_served_is_refused_with_its_place(
 ) -> None:
     answer = http.post(PATH, json=asked(stream=stream) | fields)
     assert answer.status_code == 400, answer.text
-    assert error_of(answer)["message"].startswith(place), answer.text
+    error = error_of(answer)
+    assert error["message"].startswith(place), answer.text
+    assert str(error["param"]).startswith(place), answer.text
 
 
 def test_every_field_of_openais_api_is_known() -> None:
@@ -242,4 +253,4 @@ def test_an_output_can_be_given_back_with_what_its_calls_gave(thinker: Running) 
         assert answer.status_code == 200, answer.text
         bad = [*shown("a"), output[2] | {"arguments": "{"}]
         error = error_of(http.post(PATH, json=asked(input=bad, tools=[TOOL])))
-    assert error["param"] == "input[1]"
+    assert error["param"] == "input[1].arguments"

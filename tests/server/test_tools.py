@@ -296,6 +296,8 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("tool_choice", {"tools": None, "tool_choice": "required"}),
     ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "none"}}}),
     ("tool_choice", {"tool_choice": "maybe"}),
+    ("tools[0].function.parameters", {"tools": [{"type": "function", "function": {
+        "name": "a", "parameters": {"type": ["object", "null"]}}}]}),
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}),
     ("tools[0].type", {"tools": [{"type": "web_search", "function": {"name": "a"}}]}),
     ("tools[1].function.parameters", {"tool_choice": "required", "tools": [
@@ -315,6 +317,14 @@ def test_what_makes_no_sense_is_refused_with_the_place(
     assert answer.status_code == 400
     error = error_of(answer)
     assert param in (error["param"], *error["message"].split()), error
+
+
+def test_a_refusal_repeats_the_name_that_is_at_fault(http: httpx2.Client) -> None:
+    none = {"type": "function", "function": {"name": "nobody"}}
+    refused = error_of(http.post(CHAT, json=asked(tool_choice=none)))["message"]
+    assert "'nobody' is none of the tools" in refused
+    twice = error_of(http.post(CHAT, json=asked() | {"tools": [TOOLS[1], TOOLS[1]]}))["message"]
+    assert f"'{TOOLS[1]['function']['name']}'" in twice
 
 
 def test_tools_are_refused_where_the_template_has_no_place_for_them(server: Running) -> None:

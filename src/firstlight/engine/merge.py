@@ -13,6 +13,7 @@ from firstlight.core.span import Span
 from firstlight.engine.sequence import Sequence
 from firstlight.errors import SlotError
 from firstlight.models.adapter import Adapter
+from firstlight.transfer import on_device
 
 
 def merge(
@@ -45,7 +46,7 @@ def merge(
             at = span.end
         _text_run(text, ids, sequence, at, chunk.end, row)
         row += chunk.end - at
-    rows = adapter.text_rows(torch.tensor(ids, device=into.device)) if ids else None
+    rows = adapter.text_rows(on_device(ids, torch.int64, into.device)) if ids else None
     if rows is not None:
         _check_text(rows, len(ids), into, contract)
     for at, part in media:

@@ -18,6 +18,7 @@ from firstlight.engine.sequence import Sequence
 from firstlight.graphs import Extent, GraphRunner
 from firstlight.models.adapter import Adapter
 from firstlight.sampling import Sampled, Sampler
+from firstlight.transfer import on_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,10 @@ class Step:
         for sequence, _ in wanted:
             sequence.sampling.mark()
         picked = [row for _, row in wanted]
-        whole = len(picked) == hidden.shape[0]
+        if len(picked) < hidden.shape[0]:
+            hidden = hidden.index_select(0, on_device(picked, torch.int64, hidden.device))
         sampled = self._sampler.sample(
-            self._adapter.logits(hidden if whole else hidden[picked]),
+            self._adapter.logits(hidden),
             [sequence.sampling for sequence, _ in wanted],
         )
         return tuple((s, t) for (s, _), t in zip(wanted, sampled, strict=True))

@@ -11,6 +11,7 @@ from firstlight.graphs.arena import Arena
 from firstlight.graphs.fill import FillPlan, plan_fill
 from firstlight.graphs.ownership import Ownership
 from firstlight.graphs.slot import Axis, Extent, SlotInfo, SlotSpec
+from firstlight.transfer import fill_from
 
 _PLANS = 256  # pairs of live and padded extents whose views are kept
 
@@ -123,7 +124,7 @@ class SlotRegistry:
             view.fill_(neutral)
         for slot, value in zip(plan.copied, given, strict=True):
             if value is not None:
-                slot.head.copy_(value)
+                fill_from(slot.head, value)
             elif slot.whole is not None:
                 slot.whole.fill_(slot.spec.neutral)
         for hook, buf in plan.hooks:

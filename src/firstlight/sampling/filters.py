@@ -6,32 +6,38 @@ Equal logits rank by token id, lowest first, so that a cut through a tie is the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from firstlight.transfer import on_device
 
 # A nucleus usually lies within this many tokens; ranking only these is some 20 times cheaper than
 # sorting a vocabulary of 150,000. Rows whose nucleus is larger are sorted whole.
 _HEAD = 1024
 
 
-def top_k(logits: Tensor, k: Tensor) -> Tensor:
+def top_k(logits: Tensor, k: Sequence[int]) -> Tensor:
     """Keep exactly the ``k`` most likely tokens (Fan et al. 2018, section 5.4).
 
     Args:
         logits: [B, V].
-        k: [B] int64; 0, or V and more, keeps all.
+        k: B numbers; 0, or V and more, keeps all.
     """
     size = logits.shape[-1]
-    active = (k > 0) & (k < size)
-    if not bool(active.any()):
+    limits = [n if 0 < n < size else size for n in k]
+    largest = max((n for n in limits if n < size), default=0)
+    if not largest:
         return logits
-    wanted = torch.where(active, k, size)
-    largest = int(k[active].max())
+    wanted = on_device(limits, torch.int64, logits.device)
     ranked = logits.topk(largest, dim=-1).values
     edge = ranked.gather(-1, wanted.clamp(max=largest)[:, None] - 1)
+    active = wanted < size
     keep = logits >= edge
     spare = keep.sum(-1, keepdim=True) - wanted[:, None]
-    if bool((spare > 0)[active].any()):
+    # On a GPU asking whether there are ties takes longer than treating them.
+    if logits.is_cuda or bool(((spare > 0)[:, 0] & active).any()):
         # Of the tokens that tie at the edge, the last ones go.
         tied = logits == edge
         room = tied.sum(-1, keepdim=True) - spare
@@ -39,7 +45,7 @@ def top_k(logits: Tensor, k: Tensor) -> Tensor:
     return logits.masked_fill(~(keep | ~active[:, None]), -torch.inf)
 
 
-def top_p(logits: Tensor, p: Tensor) -> Tensor:
+def top_p(logits: Tensor, p: Sequence[float]) -> Tensor:
     """Keep the smallest set of most likely tokens whose probability reaches ``p``.
 
     Nucleus sampling (Holtzman et al. 2020, section 3.1). A token stays if the probability of those
@@ -47,20 +53,23 @@ def top_p(logits: Tensor, p: Tensor) -> Tensor:
 
     Args:
         logits: [B, V].
-        p: [B] in (0, 1]; 1 keeps all.
+        p: B numbers in (0, 1]; 1 keeps all.
     """
-    rows = torch.nonzero(p < 1)[:, 0]
-    if not len(rows):
+    places = [i for i, n in enumerate(p) if n < 1]
+    if not places:
         return logits
+    rows = on_device(places, torch.int64, logits.device)
+    limits = on_device([p[i] for i in places], torch.float64, logits.device)
     probs = logits.softmax(-1)
     keep = torch.ones_like(logits, dtype=torch.bool)
     size = logits.shape[-1]
-    if size > 2 * _HEAD:
-        done = _nucleus_in_head(probs[rows], p[rows], keep, rows)
-        rows = rows[~done]
+    # A GPU sorts all rows in less time than it takes to ask which ones need it.
+    if size > 2 * _HEAD and not logits.is_cuda:
+        done = _nucleus_in_head(probs[rows], limits, keep, rows)
+        rows, limits = rows[~done], limits[~done]
     if len(rows):
         order = probs[rows].sort(dim=-1, descending=True, stable=True)
-        keep[rows] = _scatter(_before(order.values) < p[rows][:, None], order.indices, size)
+        keep[rows] = _scatter(_before(order.values) < limits[:, None], order.indices, size)
     return logits.masked_fill(~keep, -torch.inf)
 
 
@@ -83,7 +92,7 @@ def rank(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
         values [B, n], ids [B, n] int64.
     """
     # The library's topk cuts through a tie at rank n as it likes; so cut first.
-    return _largest(top_k(values, torch.full((len(values),), n, device=values.device)), n)
+    return _largest(top_k(values, [n] * len(values)), n)
 
 
 def candidates(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -91,7 +100,7 @@ def candidates(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
     What is done to the n columns afterwards costs nothing of the vocabulary's size.
     """
-    cut = top_k(logits, torch.full((len(logits),), n, device=logits.device))
+    cut = top_k(logits, [n] * len(logits))
     ids = cut.topk(n, dim=-1).indices.sort(dim=-1).values
     return logits.gather(-1, ids), ids
 

@@ -24,6 +24,8 @@ _KEPT: Final = 16  # compiled forms
 # A form's automaton grows while it is used, by a kilobyte or two a state.
 _MAX_STATES: Final = 50_000
 _MANY_CHARS: Final = 300
+_ADDRESS: Final = re.compile(r"(\w+://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+_NOTHING: Final = "no answer satisfies it"
 _DUMP: Final = re.compile(r"\n\s*\d+ \| |<state>")
 
 
@@ -140,6 +142,8 @@ class Grammars:
         if matcher.is_error():
             raise RequestError(f"{form.where} cannot be compiled: {_reason(matcher)}")
         matcher.compute_bitmask()  # the slowest of all masks is the first, and copies share it
+        if matcher.is_error():  # it has no beginning, as where a schema refers to itself alone
+            raise RequestError(f"{form.where} cannot be compiled: {_NOTHING}: {_reason(matcher)}")
         return matcher
 
     def _check_schema(self, where: str, schema: str) -> None:
@@ -181,4 +185,5 @@ def _reason(matcher: Any) -> str:
 
 def _short(text: str) -> str:
     """The message on one line, without the grammar's lines or the parser's state behind it."""
-    return " ".join(_DUMP.split(text)[0].split())[:_MANY_CHARS]
+    line = " ".join(_DUMP.split(text)[0].split())
+    return _ADDRESS.sub(r"\1\2", line)[:_MANY_CHARS]  # no password and no query

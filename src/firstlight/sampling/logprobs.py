@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from firstlight.core.output import TokenLogprob
 from firstlight.sampling.filters import rank
+from firstlight.transfer import on_device
 
 
 def token_logprobs(
@@ -31,10 +33,11 @@ def token_logprobs(
     logprobs = logits.log_softmax(-1)
     most = min(max(wanted, default=0), logits.shape[-1])
     values, ids = rank(logprobs, most)
+    own = logprobs.gather(1, on_device(chosen, torch.int64, logits.device)[:, None])[:, 0]
     found = []
-    rows = zip(logprobs, chosen, wanted, ids.tolist(), values.tolist(), strict=True)
-    for row, token, n, top_ids, top_values in rows:
+    rows = zip(own.tolist(), chosen, wanted, ids.tolist(), values.tolist(), strict=True)
+    for logprob, token, n, top_ids, top_values in rows:
         pairs = zip(top_ids[:n], top_values[:n], strict=True)
         top = tuple((i, v) for i, v in pairs if v > -math.inf)
-        found.append(TokenLogprob(token, float(row[token]), top))
+        found.append(TokenLogprob(token, logprob, top))
     return found

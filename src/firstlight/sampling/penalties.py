@@ -8,6 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from firstlight.transfer import on_device
+
 _LEAST: Final = 1e-30
 """A smaller penalty counts as this one: logits stay finite, and what is impossible stays so."""
 
@@ -41,7 +43,7 @@ def occurrence_penalties_(
     """
     inside = {i: n for i, n in counts.items() if 0 <= i < row.shape[-1]}
     amounts = [presence + frequency * n for n in inside.values()]
-    row[_ids(row, inside)] -= torch.tensor(amounts, dtype=row.dtype).to(row.device)
+    row[_ids(row, inside)] -= on_device(amounts, row.dtype, row.device)
 
 
 def bias_(row: Tensor, biases: Sequence[tuple[int, float]]) -> None:
@@ -52,9 +54,8 @@ def bias_(row: Tensor, biases: Sequence[tuple[int, float]]) -> None:
         biases: token ids, each once, and what is added; ids outside the vocabulary are ignored.
     """
     inside = [(i, bias) for i, bias in biases if 0 <= i < row.shape[-1]]
-    row[_ids(row, (i for i, _ in inside))] += torch.tensor(
-        [bias for _, bias in inside], dtype=row.dtype
-    ).to(row.device)
+    amounts = on_device([bias for _, bias in inside], row.dtype, row.device)
+    row[_ids(row, (i for i, _ in inside))] += amounts
 
 
 def suppress_(row: Tensor, ids: Iterable[int]) -> None:
@@ -65,4 +66,4 @@ def suppress_(row: Tensor, ids: Iterable[int]) -> None:
 def _ids(row: Tensor, ids: Iterable[int]) -> Tensor:
     size = row.shape[-1]
     inside = [i for i in ids if 0 <= i < size]
-    return torch.tensor(inside, dtype=torch.int64).to(row.device)
+    return on_device(inside, torch.int64, row.device)

@@ -20,6 +20,7 @@ from firstlight.sampling.penalties import (
     suppress_,
 )
 from firstlight.sampling.state import SamplingState
+from firstlight.transfer import on_device, to_device
 
 _WIDTHS = (64, 1024)  # columns that a request with a smaller top_k needs
 
@@ -70,7 +71,8 @@ class Sampler:
         for i, error in lost.items():
             chosen[i] = Sampled(-1, error=error)
         for width, rows in _groups(states, chosen, logits.shape[-1]).items():
-            tokens = self._draw(adjusted[rows], [states[i] for i in rows], width)
+            picked = adjusted if len(rows) == len(states) else _take_rows(adjusted, rows)
+            tokens = self._draw(picked, [states[i] for i in rows], width)
             for i, token in zip(rows, tokens, strict=True):
                 chosen[i] = Sampled(token)
         _report_logprobs(logits, states, chosen)
@@ -96,11 +98,15 @@ class Sampler:
             ]
         )
         # Below the total even at the largest uniform number, 1 - 2**-53, with rounding to nearest.
-        target = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
+        target = to_device(uniform, cumulative.device)[:, None] * cumulative[:, -1:]
         # right=True finds the first place that passes the target, whose probability is not zero.
         places = torch.searchsorted(cumulative, target, right=True)
         tokens = places if ids is None else ids.gather(-1, places)
         return [int(token) for token in tokens[:, 0].tolist()]
+
+
+def _take_rows(logits: Tensor, rows: Sequence[int]) -> Tensor:
+    return logits.index_select(0, on_device(rows, torch.int64, logits.device))
 
 
 def _groups(
@@ -139,8 +145,17 @@ def _greedy(logits: Tensor) -> list[Sampled]:
     values, ids = logits.max(dim=-1)  # a NaN wins; of equal values the first does
     return [
         Sampled(int(token)) if math.isfinite(value) else Sampled(-1, error=_not_finite(value))
-        for value, token in zip(values.tolist(), ids.tolist(), strict=True)
+        for value, token in _to_host(values, ids)
     ]
+
+
+def _to_host(values: Tensor, ids: Tensor) -> list[tuple[float, int]]:
+    """Pairs of both; from a GPU in one copy, since each of two would be waited for."""
+    if not values.is_cuda:
+        return list(zip(values.tolist(), ids.tolist(), strict=True))
+    # A float64 holds a float32 and any token id exactly.
+    pairs = torch.stack([values.double(), ids.double()], dim=1).tolist()
+    return [(value, int(token)) for value, token in pairs]
 
 
 def _not_finite(value: float) -> LogitsError:
@@ -183,8 +198,8 @@ def _filter(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
     """Temperature, top-k, top-p and min-p, each only if some row asks for it."""
     params = [s.params for s in states]
 
-    def column(values: Sequence[float], dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.tensor(values, dtype=dtype).to(logits.device)
+    def column(values: Sequence[float]) -> Tensor:
+        return on_device(values, torch.float32, logits.device)
 
     # Shifted by the maximum first, a tiny temperature cannot overflow.
     shifted = logits - logits.amax(-1, keepdim=True)
@@ -192,9 +207,9 @@ def _filter(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
     logits = shifted / column([max(p.temperature, tiny) for p in params])[:, None]
     if any(p.top_k for p in params):
         size = logits.shape[-1]
-        logits = top_k(logits, column([min(p.top_k, size) for p in params], torch.int64))
+        logits = top_k(logits, [min(p.top_k, size) for p in params])
     if any(p.top_p < 1 for p in params):
-        logits = top_p(logits, column([p.top_p for p in params], torch.float64))
+        logits = top_p(logits, [p.top_p for p in params])
     if any(p.min_p for p in params):
         logits = min_p(logits, column([p.min_p for p in params]))
     return logits
@@ -212,6 +227,6 @@ def _report_logprobs(
     if not asked:
         return
     rows, tokens, wanted = zip(*asked, strict=True)
-    found = token_logprobs(logits[list(rows)], tokens, wanted)
+    found = token_logprobs(_take_rows(logits, rows), tokens, wanted)
     for i, logprob in zip(rows, found, strict=True):
         chosen[i] = Sampled(logprob.token_id, logprob)

@@ -71,7 +71,11 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
     _handle_errors(api)
     settings = service.settings
     app: ASGIApp = BodyLimit(
-        api, service.engine.intake, settings.max_body_bytes, settings.body_seconds
+        api,
+        service.engine.intake,
+        settings.max_body_bytes,
+        settings.body_seconds,
+        settings.request_seconds,
     )
     app = KeyCheck(app, keys, OPEN_PATHS | page.keys())
     if settings.cors_origins:

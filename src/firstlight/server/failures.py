@@ -26,7 +26,8 @@ _INVALID = "invalid_request_error"
 _PLACE = re.compile(
     r"(?:the (?:detail|content_hash) of |a (?:key|name) of )?((?:messages|prompt|images|tools|"
     r"response_format|structured_outputs|logit_bias|stop_token_ids|tool_choice|"
-    r"mm_processor_kwargs|chat_template_kwargs|continue_final_message)"
+    r"mm_processor_kwargs|chat_template_kwargs|continue_final_message|"
+    r"(?:input|text)(?=[\[.]))"
     r"(?:\[\d+\]|\.[\w$-]+)*|\w+(?= = ))"
 )
 _KINDS: Mapping[type[ServingError], tuple[int, str, str]] = {

@@ -136,20 +136,24 @@ class BodyLimit:
         intake: counts the bytes of all.
         most: bytes of one body.
         seconds: how long one wait may take, for more of a body or until an answer is taken.
+        whole_s: how long a body may take in all.
     """
 
-    def __init__(self, app: ASGIApp, intake: Intake, most: int, seconds: float) -> None:
+    def __init__(
+        self, app: ASGIApp, intake: Intake, most: int, seconds: float, whole_s: float
+    ) -> None:
         self._app = app
         self._intake = intake
         self._most = most
         self._seconds = seconds
+        self._whole_s = whole_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request whose body is within the limits."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(self, receive)
+        body = _Body(self, receive, time.monotonic() + self._whole_s)
         try:
             body.announce(scope)
             await self._app(scope, body.receive, self._impatient(send))
@@ -184,22 +188,26 @@ class BodyLimit:
             message = f"the body has more than the {self._most} bytes that are accepted"
             raise _refusal(413, message, "request_too_large")
 
-    async def wait(self, receive: Receive) -> Message:
-        """The next message of a body; ApiError if it does not come."""
+    async def wait(self, receive: Receive, until: float) -> Message:
+        """The next message of a body; ApiError if it does not come, or not in time."""
+        left = until - time.monotonic()
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(min(self._seconds, left)):
                 return await receive()
         except TimeoutError:
             message = f"nothing of the request's body came for {self._seconds:g} s"
+            if left < self._seconds:  # drop by drop, it would hold its place without end
+                message = f"the request's body took longer than the {self._whole_s:g} s it may"
             raise _refusal(408, message, "body_timeout") from None
 
 
 class _Body:
     """One body on its way in."""
 
-    def __init__(self, limit: BodyLimit, receive: Receive) -> None:
+    def __init__(self, limit: BodyLimit, receive: Receive, until: float) -> None:
         self._limit = limit
         self._receive = receive
+        self._until = until
         self._held = 0
         self._seen = 0
         self._whole = False
@@ -209,12 +217,15 @@ class _Body:
         for name, value in scope["headers"]:
             if name == b"content-length" and value.isdigit():
                 self._hold(int(value[:20]))
+            elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+                message = "Content-Encoding: a body is taken as it is; accepted: none, or identity"
+                raise _refusal(415, message, "unsupported_media_type")
 
     async def receive(self) -> Message:
         """The next message, counted."""
         if self._whole:
             return await self._receive()
-        message = await self._limit.wait(self._receive)
+        message = await self._limit.wait(self._receive, self._until)
         if message["type"] == "http.request":
             self._seen += len(message.get("body", b""))
             if self._seen > self._held:

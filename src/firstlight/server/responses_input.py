@@ -25,6 +25,7 @@ from firstlight.server.schemas.responses import (
     Item,
     ReasoningItem,
     ResponsesRequest,
+    SchemaFormat,
 )
 
 _MESSAGE = re.compile(r"\bmessages\[(\d+)\]")
@@ -149,7 +150,7 @@ def _content(content: Content) -> Any:
 
 
 def _format(form: Format | None) -> dict[str, Any] | None:
-    if form is None or form.type != "json_schema":
+    if not isinstance(form, SchemaFormat):
         return None if form is None else {"type": form.type}
     schema = {"name": form.name or "answer", "schema": form.schema_, "strict": form.strict}
     return {"type": "json_schema", "json_schema": schema}

@@ -21,6 +21,7 @@ from firstlight.engine.build import Parts, Progress, build, load
 from firstlight.server.address import bind
 from firstlight.server.answer_forms import AnswerForms
 from firstlight.server.app import build_app
+from firstlight.server.connection import patient
 from firstlight.server.engine_metrics import EngineMetrics
 from firstlight.server.keys import KeyRing, read_keys
 from firstlight.server.logs import configure, log_event
@@ -190,7 +191,7 @@ def serve(
         for line in start_lines(service, keys, origins or {}):
             show(line)
         server = Server(
-            _uvicorn_config(service, keys),
+            uvicorn_config(service, keys),
             service,
             on_ready=lambda url: show(f"listening  {url}"),
             ends_when_failed=supervised,
@@ -206,7 +207,8 @@ def serve(
     return run
 
 
-def _uvicorn_config(service: Service, keys: KeyRing) -> uvicorn.Config:
+def uvicorn_config(service: Service, keys: KeyRing) -> uvicorn.Config:
+    """How uvicorn serves it."""
     settings = service.settings
     return uvicorn.Config(
         build_app(service, keys),
@@ -214,6 +216,8 @@ def _uvicorn_config(service: Service, keys: KeyRing) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        http=patient(settings.body_seconds),
+        ws="none",  # there is no WebSocket here, whatever library is installed
         lifespan="on",
         timeout_keep_alive=settings.keep_alive_seconds,
         # Requests end by themselves before that, or are ended; this is for what hangs.

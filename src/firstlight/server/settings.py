@@ -125,13 +125,16 @@ class ServerSettings:
         is_int(1),
     )
     request_seconds: float = setting(
-        600.0, _SECONDS, "What a request may take from its arrival to its end.", is_above_zero
+        600.0,
+        _SECONDS,
+        "What a request may take from its arrival to its end; so much may its body alone.",
+        is_above_zero,
     )
     body_seconds: float = setting(
         30.0,
         _SECONDS,
-        "What one wait for a client may take: for more of a request's body, or until it takes more "
-        "of its answer.",
+        "What one wait for a client may take: for the head of a request that has begun, for more "
+        "of its body, or until it takes more of its answer.",
         is_above_zero,
     )
     keep_alive_seconds: int = setting(

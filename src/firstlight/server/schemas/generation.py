@@ -14,6 +14,7 @@ from firstlight.server.schemas.fields import (
     Penalty,
     Positive,
     Seed,
+    Stop,
     StopIds,
     Stops,
     Strict,
@@ -62,7 +63,7 @@ class Generation(Strict):
         None, description="The same, once for each time that a token is there."
     )
     min_tokens: Count | None = Field(None, description="No end token before this many.")
-    stop: str | Stops | None = Field(None, description="Text that ends the answer.")
+    stop: Stop | Stops | None = Field(None, description="Text that ends the answer.")
     stop_token_ids: StopIds | None = Field(None, description="Tokens that end the answer.")
     logit_bias: LogitBias | None = Field(
         None, description="Added to the logits of tokens, by their ids; -100 forbids one."

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from firstlight.engine.tools.rules import MAX_TOOLS
 from firstlight.server.schemas.fields import Positive, Seed, Strict, ignored, only
-from firstlight.server.schemas.tools import Name
+from firstlight.server.schemas.forms import JsonObjectFormat, TextFormat
+from firstlight.server.schemas.tools import Arguments, Name, Parameters
 
 
 class InputText(Strict):
@@ -46,6 +48,16 @@ class InputMessage(Strict):
     status: str | None = ignored("it belongs to the answer that had it")
     phase: str | None = ignored("it belongs to the answer that had it")
 
+    @model_validator(mode="after")
+    def _check_who_shows(self) -> InputMessage:
+        if self.role != "user" and any(isinstance(part, InputImage) for part in self.content):
+            raise PydanticCustomError(
+                "content",
+                "pictures are the user's to show; accepted of {role}: text",
+                {"role": self.role},
+            )
+        return self
+
 
 class FunctionCall(Strict):
     """A call in an answer of before."""
@@ -53,7 +65,7 @@ class FunctionCall(Strict):
     type: Literal["function_call"]
     call_id: Annotated[str, Field(max_length=1000)]
     name: Name
-    arguments: str
+    arguments: Arguments
     id: str | None = ignored("nothing is stored")
     status: str | None = ignored("it belongs to the answer that had it")
 
@@ -98,14 +110,17 @@ Item = Annotated[
 ]
 
 
-class Format(Strict):
-    """The form of the answer."""
+class SchemaFormat(Strict):
+    """JSON that is valid under a schema."""
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["json_schema"]
     name: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     description: Annotated[str, Field(max_length=10_000)] | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
+
+
+Format = Annotated[TextFormat | JsonObjectFormat | SchemaFormat, Discriminator("type")]
 
 
 class TextOptions(Strict):
@@ -121,7 +136,7 @@ class FunctionTool(Strict):
     type: Literal["function"]
     name: Name
     description: Annotated[str, Field(max_length=100_000)] | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Parameters | None = None
     strict: bool | None = None
 
 

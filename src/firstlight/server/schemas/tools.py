@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError, from_json
 
 from firstlight.engine.tools.rules import NAME
@@ -14,12 +14,25 @@ from firstlight.server.schemas.fields import Strict, ignored
 Name = Annotated[str, Field(pattern=NAME)]
 
 
+def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
+    kind = schema.get("type", "object")
+    if kind != "object":
+        raise PydanticCustomError(
+            "parameters", "a function takes an object by names; accepted: a schema of type object"
+        )
+    return schema
+
+
+Parameters = Annotated[dict[str, Any], AfterValidator(_of_object)]
+"""What a function takes, as the JSON schema of an object."""
+
+
 class Function(Strict):
     """A function and what it takes."""
 
     name: Name
     description: Annotated[str, Field(max_length=100_000)] | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Parameters | None = None
     strict: bool | None = None
 
 
@@ -43,17 +56,20 @@ class NamedTool(Strict):
     function: FunctionName
 
 
+def _is_object(value: str) -> str:
+    _values(value)
+    return value
+
+
+Arguments = Annotated[str, AfterValidator(_is_object)]
+"""What a function was called with: an object as JSON text."""
+
+
 class Called(Strict):
     """A function and what it was called with, an object as JSON text."""
 
     name: Name
-    arguments: str
-
-    @field_validator("arguments")
-    @classmethod
-    def _is_object(cls, value: str) -> str:
-        _values(value)
-        return value
+    arguments: Arguments
 
 
 class ToolCall(Strict):
@@ -78,13 +94,13 @@ def check_choice(tools: Sequence[Tool], choice: object) -> None:
     names = [tool.function.name for tool in tools]
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
-        raise PydanticCustomError("tools", "two tools are called {name!r}", {"name": double})
+        raise PydanticCustomError("tools", "two tools are called '{name}'", {"name": double})
     if choice == "required" and not names:
         raise PydanticCustomError("tool_choice", "this needs tools, and there are none")
     if isinstance(choice, NamedTool) and choice.function.name not in names:
         raise PydanticCustomError(
             "tool_choice",
-            "{name!r} is none of the tools: {names}",
+            "'{name}' is none of the tools: {names}",
             {"name": choice.function.name, "names": ", ".join(names) or "none"},
         )
 

@@ -1,0 +1,179 @@
+"""A model in 8 or 4 bits is transformers' model with rounded weights, and says what was rounded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from firstlight import LLM, SamplingParams
+from firstlight.errors import ConfigError
+from firstlight.models.fuse import FuseReport, NativeLinear
+from firstlight.models.fuse.rounding import head_format, round_layer
+from firstlight.native import Kernels, WeightFormat
+from tests.conftest import TinyCheckpoint
+from tests.engine.engines import Part, reference, tiny_llm, user
+from tests.native.conftest import kernels, library  # noqa: F401
+from tests.native.readers import rounded_int8
+from tests.oracle import reference_model
+from tests.pictures import picture
+
+PROMPTS: dict[str, list[Part]] = {
+    "llama": ["How many circles are there?"],
+    "qwen3_vl": [picture(48, 32, seed=1), "What is it?"],
+}
+
+
+def rounded_int4(weight: Tensor) -> Tensor:
+    """What 4 bits should hold: sixteen even steps from the least to the largest of 32 values."""
+    blocks = weight.float().numpy().reshape(weight.shape[0], -1, 32)
+    least = blocks.min(2, keepdims=True).astype(np.float16).astype(np.float32)
+    step = ((blocks.max(2, keepdims=True) - least) / np.float32(15)).astype(np.float16)
+    wide = step.astype(np.float32)
+    codes = np.rint((blocks - least) / np.where(wide > 0, wide, 1)).clip(0, 15) * (wide > 0)
+    return torch.from_numpy((codes * wide + least).astype(np.float32).reshape(weight.shape))
+
+
+ROUNDED: dict[str, Callable[[Tensor], Tensor]] = {"int8": rounded_int8, "int4": rounded_int4}
+
+
+def rounded_checkpoint(folder: Path, out: Path, quantization: str) -> Path:
+    """A copy of a float32 checkpoint whose decoder layers and LM head were rounded."""
+    shutil.copytree(folder, out)
+    model = reference_model(folder)
+    weights: dict[str, Tensor] = dict(model.state_dict())
+    decoder = model.get_decoder()
+    inside = {id(m) for m in decoder.layers.modules() if type(m) is nn.Linear}
+    for name, module in model.named_modules():
+        if id(module) in inside:
+            key, round_ = f"{name}.weight", ROUNDED[quantization]
+        elif module is model.get_output_embeddings():
+            key, round_ = f"{name}.weight", rounded_int8
+        else:
+            continue
+        weights[key] = round_(weights[key])
+    model.save_pretrained(out, state_dict=weights)
+    return out
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("family", PROMPTS)
+def test_a_quantised_engine_answers_like_transformers_with_rounded_weights(
+    family: str, quantization: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    folder = tiny_checkpoint(family)
+    rounded = rounded_checkpoint(folder, tmp_path / "rounded", quantization)
+    llm = tiny_llm(folder, quantization=quantization)
+    expected = reference(llm, rounded, PROMPTS[family], tokens=12)
+    unrounded = reference(llm, folder, PROMPTS[family], tokens=1)
+    assert (expected.logits - unrounded.logits).abs().max() > 1e-3, "rounding shows"
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=20)
+    answer = llm.chat(user(*PROMPTS[family]), params)
+    compared = expected.decided()
+    assert compared >= 6
+    assert answer.token_ids[:compared] == expected.greedy_ids[:compared]
+    assert answer.logprobs is not None
+    wanted = expected.logits.log_softmax(-1)
+    for token, found in answer.logprobs[0].top:
+        assert found == pytest.approx(float(wanted[token]), abs=1e-4)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_report_counts_what_was_rounded(tiny_checkpoint: TinyCheckpoint) -> None:
+    llm = tiny_llm(tiny_checkpoint("llama"), quantization="int4", eager=True)
+    described = llm.inspect()
+    assert described["kernels"]["quantization"] == "int4"
+    # Seven linear layers in each of three layers.
+    assert described["fused"]["stored"] == {"int4": 21}
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"native": "off"}, "native = off"), ({"fuse": False}, "fuse = false")],
+)
+def test_weights_of_few_bits_without_the_kernels_are_refused(
+    quantization: str, settings: dict[str, Any], reason: str, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    with pytest.raises(ConfigError, match=f"quantization = '{quantization}'.*{reason}.*'none'"):
+        LLM(tiny_checkpoint("llama"), dtype="float32", quantization=quantization, **settings)
+
+
+def test_a_layer_whose_inputs_are_no_multiple_of_32_stays_and_is_named(kernels: Kernels) -> None:  # noqa: F811
+    layer = nn.ModuleDict({"narrow": nn.Linear(48, 16), "wide": nn.Linear(64, 16)})
+    before = {name: module.weight.detach().clone() for name, module in layer.items()}
+    report = FuseReport()
+    round_layer(layer, kernels, WeightFormat.INT4, report)
+    assert torch.equal(layer["narrow"].weight, before["narrow"])
+    assert torch.equal(layer["wide"].weight, rounded_int4(before["wide"]))
+    assert report.left == {"narrow as INT4": "its 48 inputs are no multiple of 32"}
+    assert report.stored == {"int4": 1}
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_model_of_another_width_is_served_with_the_layers_that_fit(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    folder = narrow_llama(tiny_checkpoint("llama"), tmp_path / "narrow")
+    llm = tiny_llm(folder, quantization="int4", eager=True)
+    fused = llm.inspect()["fused"]
+    # Only the MLP's way down has 64 inputs.
+    assert fused["stored"] == {"int4": 3}
+    assert fused["left"]["self_attn.q_proj as INT4"] == "its 48 inputs are no multiple of 32"
+    expected = reference(llm, folder_with_rounded_down(folder, tmp_path / "r"), PROMPTS["llama"], 8)
+    answer = llm.chat(user(*PROMPTS["llama"]), SamplingParams(temperature=0, max_tokens=8))
+    n = expected.decided()
+    assert answer.token_ids[:n] == expected.greedy_ids[:n]
+
+
+def narrow_llama(folder: Path, out: Path) -> Path:
+    """A random llama of width 48 with the tokenizer of another."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shutil.copytree(folder, out)
+    config = LlamaConfig.from_pretrained(
+        folder, hidden_size=48, intermediate_size=64, num_attention_heads=3, num_key_value_heads=1
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(out)
+    return out
+
+
+def folder_with_rounded_down(folder: Path, out: Path) -> Path:
+    """A copy in which only ``down_proj`` was rounded; its LM head has 48 inputs and is not."""
+    shutil.copytree(folder, out)
+    model = reference_model(folder)
+    weights = dict(model.state_dict())
+    for key in [name for name in weights if "down_proj" in name]:
+        weights[key] = rounded_int4(weights[key])
+    model.save_pretrained(out, state_dict=weights)
+    return out
+
+
+def test_a_head_has_8_bits_unless_4_lose_nothing(kernels: Kernels) -> None:  # noqa: F811
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(64, 96, generator=generator)
+    exact = rounded_int4(weight)
+    assert head_format(weight, kernels, WeightFormat.INT4) is WeightFormat.INT8
+    assert head_format(exact, kernels, WeightFormat.INT4) is WeightFormat.INT4
+    assert head_format(exact, kernels, WeightFormat.INT8) is WeightFormat.INT8
+
+
+@pytest.mark.usefixtures("kernels")
+def test_no_decoder_layer_keeps_its_old_weights(tiny_checkpoint: TinyCheckpoint) -> None:
+    llm = tiny_llm(tiny_checkpoint("qwen3_vl"), quantization="int4", eager=True)
+    layers = llm.parts.model.adapter.decoder.layers
+    matrices = [p for p in layers.parameters() if p.ndim == 2]
+    packed = [m for m in layers.modules() if isinstance(m, NativeLinear)]
+    assert not matrices
+    assert {m.format for m in packed} == {int(WeightFormat.INT4)}
+    config = json.loads((llm.parts.model.path / "config.json").read_text())["text_config"]
+    assert len(packed) == 4 * config["num_hidden_layers"] + 1  # the last has its keys apart
