@@ -39,6 +39,7 @@ class EngineSpec:
         packages: what pip is asked for; empty for what runs in the project's own environment.
         forms: the weights it is given in each group that it takes part in.
         lacks: why it takes no part in a group, by group.
+        options: what its worker is given in a group, beside the usual.
         environment: of its process, beside what all get; ``{cpus}`` and ``{home}`` are filled in.
         dropped: packages that are taken out again, as they cannot be loaded on a CPU.
         torchvision: whether the environment gets :mod:`benchmarks.peers.torchvision_shim`.
@@ -49,6 +50,7 @@ class EngineSpec:
     packages: tuple[str, ...] = ()
     forms: Mapping[Group, Form] = field(default_factory=dict)
     lacks: Mapping[Group, str] = field(default_factory=dict)
+    options: Mapping[Group, Mapping[str, str]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     torchvision: bool = False
@@ -72,6 +74,7 @@ ENGINES: Final[Mapping[str, EngineSpec]] = MappingProxyType(
                     Group.VISION: Form.CHECKPOINT,
                     Group.START: Form.BUNDLED,
                 },
+                options={Group.FOUR_BIT: {"quantization": "int4"}},
             ),
             EngineSpec(
                 REFERENCE,

@@ -151,7 +151,7 @@ class Session:
             threads=plan.threads,
             context=CONTEXT,
             vision=group is Group.VISION,
-            options=dict(plan.options.get(spec.name, {})),
+            options={**spec.options.get(group, {}), **plan.options.get(spec.name, {})},
         )
         worker = Worker(
             python,
