@@ -187,7 +187,7 @@ def test_a_page_of_nobody_that_is_written_is_named_with_the_attention_operation(
     found = next(f for f in llm.findings if f.kind is K.FOREIGN_WRITE and f.op)
     assert found.subject.startswith("KV pool, keys of layer")
     assert "the last page" in found.detail
-    assert found.op == "firstlight.attend_rows.default"
+    assert found.op == llm.inspect()["attention"]
 
 
 def test_a_context_that_takes_in_a_foreign_page_is_found(
@@ -204,7 +204,7 @@ def test_a_context_that_takes_in_a_foreign_page_is_found(
     by_kind = {f.kind: f for f in llm.findings if f.phase is Phase.PREFILL}
     assert by_kind[K.BAD_INDEX].subject == "slot page_table"
     assert "which the batch does not hold" in by_kind[K.BAD_INDEX].detail
-    assert by_kind[K.UNUSED_MEMORY_READ].op == "firstlight.attend_rows.default"
+    assert by_kind[K.UNUSED_MEMORY_READ].op == llm.inspect()["attention"]
     assert K.NAN_OUTPUT not in by_kind
 
 
@@ -255,4 +255,4 @@ def test_a_pool_that_is_replaced_after_the_capture_is_found(
     llm.chat(turn("Hello there."), PARAMS)
     found = [f for f in llm.findings if f.kind is K.STALE_ADDRESS]
     assert {f.subject for f in found} == {"KV pool, keys of layer 1"}
-    assert {f.op for f in found} == {"firstlight.attend_rows.default"}
+    assert {f.op for f in found} == {llm.inspect()["attention"]}

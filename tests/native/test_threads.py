@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +15,7 @@ from torch import Tensor
 from firstlight.native import Kernels, WeightFormat, open_kernels
 from firstlight.native.calls import add_call, linear_call, rms_norm_call
 from firstlight.native.instruction import Instruction
+from tests.native.processes import run_script
 
 CAPACITY = 1 << 14
 
@@ -48,12 +47,9 @@ def chain(length: int) -> tuple[list[Instruction], Tensor]:
     return made, x
 
 
-def in_process(script: str, *arguments: str, seconds: int = 120) -> str:
+def in_process(script: str, *arguments: str) -> str:
     """What a script printed; fails if it fails, or hangs."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        capture_output=True, text=True, timeout=seconds, check=False,
-    )  # fmt: skip
+    done = run_script(script, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -212,15 +208,18 @@ print("good")
 """
 
 
+@pytest.mark.slow
 def test_a_fork_amid_programs_leaves_both_processes_working(library: Path) -> None:
     assert in_process(PRELUDE + FORK, str(library)) == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["print('good')", EXIT_WHILE_BUSY, "print('good'); del kernels"])
 def test_a_process_ends_cleanly_with_threads_asleep_or_busy(library: Path, end: str) -> None:
     assert in_process(PRELUDE + end, str(library)) == "good"
 
 
+@pytest.mark.slow
 def test_a_system_that_gives_fewer_threads_gets_fewer(library: Path) -> None:
     script = PRELUDE + (
         "import resource\n"

@@ -48,6 +48,14 @@ def test_memory_is_split_by_what_it_is_for(parts: Parts) -> None:
     assert all(kind in memory for kind in kinds), memory
 
 
+def test_the_kernels_are_named_with_the_reason_if_they_are_torchs(parts: Parts) -> None:
+    lines = _lines(parts, ServerSettings(), {})
+    found = " ".join(line[11:] for line in lines if line.startswith("kernels"))
+    native = parts.native
+    assert found.startswith("compiled for this CPU" if native.kernels else "torch's (")
+    assert native.reason in found
+
+
 def test_keys_of_the_settings_open_the_server_and_are_not_shown(parts: Parts) -> None:
     settings = ServerSettings(api_keys=("hidden-key",))
     ring = key_ring(settings, {"FIRSTLIGHT_API_KEY": "other"})

@@ -46,6 +46,14 @@ class NativeTier:
             "quantization": "none" if self.format is None else self.format.name.lower(),
         }
 
+    def sentence(self) -> str:
+        """For people: which kernels run, and why not the compiled ones."""
+        if self.kernels is None:
+            return f"torch's ({self.reason})"
+        threads = self.kernels.threads
+        each = "" if self.format is None else f", weights in {self.format.name.lower()}"
+        return f"compiled for this CPU, {threads} thread{'' if threads == 1 else 's'}{each}"
+
     def attention(self, pool: KVPool) -> Any:
         """The attention operation for the heads of a pool."""
         shapes = {
