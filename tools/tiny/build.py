@@ -25,9 +25,15 @@ def build_checkpoint(name: str, folder: Path, *, seed: int | None = None) -> Pat
         KeyError: no family has this name.
     """
     family = FAMILIES[name]()
-    folder.mkdir(parents=True, exist_ok=True)
     model = _model(family)
     randomise(model, family.seed if seed is None else seed)
+    write_checkpoint(model, family, folder)
+    return folder
+
+
+def write_checkpoint(model: Any, family: Family, folder: Path) -> None:
+    """Write a model that is there, with the family's tokenizer and processor, into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
     model.generation_config.eos_token_id = family.vocabulary.id_of(family.vocabulary.eos)
     model.generation_config.do_sample = False
     model.save_pretrained(folder)
@@ -35,7 +41,6 @@ def build_checkpoint(name: str, folder: Path, *, seed: int | None = None) -> Pat
     if family.processor is not None:
         _write_json(folder / "preprocessor_config.json", family.processor)
         _write_json(folder / "processor_config.json", family.processor_extras)
-    return folder
 
 
 def _model(family: Family) -> Any:

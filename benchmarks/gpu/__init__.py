@@ -1,0 +1,1 @@
+"""One check of everything that needs a GPU: see ``scripts/gpu-check``."""
