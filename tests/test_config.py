@@ -17,11 +17,11 @@ from firstlight.graphs.bucket import parse_ladder
 _REFUSED: dict[str, list[object]] = {
     "model": ["", "  ", 3],
     "dtype": ["int8", None, "FLOAT32"],
-    "device": ["tpu", "cuda", "cuda:1"],
+    "device": ["tpu", "cuda:", "cuda:x", "CUDA", None],
     "eager": [1, "yes"],
     "padding_cost": ["guessed", True, None],
     "padding_cost_seconds": [0, -1.0, "5", True],
-    "backend": ["cuda", ""],
+    "backend": ["cudagraph", ""],
     "proof": ["on", None],
     "sanitize": [1, "no"],
     "fuse": [0],
@@ -38,6 +38,7 @@ _REFUSED: dict[str, list[object]] = {
     "page_size": [0, 12, 2048, 16.0],
     "kv_pages": [1, 0],
     "kv_bytes": [0],
+    "gpu_memory": [0, -0.5, 1.01, "90%", True, None],
     "prefill_buckets": ["", "64,x", [64, 32], [64, 64], (0, 1), 64, [True, 2]],
     "decode_buckets": ["1,,2", [2, 1]],
     "max_prefill_bucket": [0, None],
@@ -96,15 +97,31 @@ def test_a_refused_value_is_named_with_its_field_and_what_is_accepted(
     assert message.endswith(f"accepted: {accepted}")
 
 
-def test_cuda_is_refused_as_not_built_yet() -> None:
-    with pytest.raises(ConfigError, match="device = 'cuda:0' is not built yet"):
-        _build(device="cuda:0")
+@pytest.mark.parametrize(
+    ("options", "backend"),
+    [
+        ({}, "tape"),
+        ({"device": "cuda"}, "cuda"),
+        ({"device": "cuda:1"}, "cuda"),
+        ({"device": "cuda", "backend": "cuda-whole"}, "cuda-whole"),
+        ({"device": "cuda", "backend": "tape"}, "tape"),
+    ],
+)
+def test_the_backend_follows_the_device_unless_it_is_named(
+    options: dict[str, object], backend: str
+) -> None:
+    assert _build(**options).chosen_backend == backend
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"eager": True, "backend": "tape"},
+        {"eager": True, "backend": "cuda"},
+        {"gpu_memory": 0.5, "device": "cpu"},
+        {"backend": "cuda"},
+        {"backend": "cuda-whole", "device": "cpu"},
+        {"sanitize": True, "device": "cuda"},
         {"allow_any_media_host": True, "allowed_media_domains": ("example.org",)},
         {"eager": True, "prefill_buckets": (64,)},
         {"eager": True, "decode_buckets": (1,)},

@@ -32,7 +32,7 @@ from firstlight.settings import (
 
 BUNDLED_MODEL = "firstlight-demo"
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-BACKENDS = ("auto", "tape", "eager")
+BACKENDS = ("auto", "tape", "cuda", "cuda-whole", "eager")
 PROOFS = ("off", "quick", "full")
 COSTS = ("measured", "free")
 NATIVE = ("auto", "off")
@@ -40,7 +40,15 @@ QUANTIZATIONS = ("none", "int8", "int4")
 _DTYPE_NAMES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
 PICTURE_SETTINGS = frozenset(entry.name for entry in fields(MediaSettings))
 _VARIABLES = "FIRSTLIGHT_"
+_GPU_MEMORY = 0.9
 _BUCKETS = "ints from 1, as an ascending list, as text like '64,128,256', or the path of a file"
+
+
+def _is_device(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    kind, colon, number = value.partition(":")
+    return value == "cpu" or (kind == "cuda" and number.isdecimal() == bool(colon))
 
 
 def _is_ladder(value: object) -> bool:
@@ -196,12 +204,19 @@ class EngineConfig(MediaSettings):
             parse_path,
         ),
     )
-    device: str = setting("cpu", "'cpu'", "Where the model runs.", is_one_of("cpu"))
+    device: str = setting(
+        "cpu",
+        "'cpu', 'cuda' or 'cuda:N'",
+        "Where the model runs: `cuda` is the current NVIDIA GPU, `cuda:1` the second one. Not yet "
+        "run on a GPU, see [CUDA](cuda.md).",
+        _is_device,
+    )
     eager: bool = setting(False, "True or False", "Capture nothing; run every step eager.", is_bool)
     backend: str = setting(
         "auto",
-        "'auto', 'tape' or 'eager'",
-        "How a body is captured and replayed. `auto` is `tape` on a CPU.",
+        "'auto', 'tape', 'cuda', 'cuda-whole' or 'eager'",
+        "How a body is captured and replayed. `auto` is `tape` on a CPU and `cuda` on a GPU: CUDA "
+        "graphs around eager attention; `cuda-whole` captures attention too.",
         is_one_of(*BACKENDS),
     )
     proof: str = setting(
@@ -270,8 +285,19 @@ class EngineConfig(MediaSettings):
         "`kv_bytes`.",
         or_none(is_int(2)),
     )
-    kv_bytes: int = setting(
-        1 << 30, "an int from 1", "Upper limit of the derived KV pool, in bytes.", is_int(1)
+    kv_bytes: int | None = setting(
+        None,
+        "an int from 1, or None for 1 GiB on a CPU and what is free on a GPU",
+        "Upper limit of the derived KV pool, in bytes. On a GPU it is by default what is left of "
+        "`gpu_memory` after graphs are captured.",
+        or_none(is_int(1)),
+    )
+    gpu_memory: float = setting(
+        _GPU_MEMORY,
+        "a number above 0, up to 1",
+        "Share of the GPU's memory that may be in use, other processes included, where `kv_bytes` "
+        "is derived. What is left serves pictures and batches larger than any so far.",
+        lambda v: is_above_zero(v) and v <= 1,
     )
     sliding_pages: int | None = setting(
         None,
@@ -393,10 +419,30 @@ class EngineConfig(MediaSettings):
         """Whether every step runs eager because it was asked for."""
         return self.eager or self.backend == "eager"
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the model runs on a CUDA device."""
+        return self.device != "cpu"
+
+    @property
+    def chosen_backend(self) -> str:
+        """:attr:`backend` with ``auto`` settled: ``tape``, ``cuda``, ``cuda-whole`` or ``eager``."""
+        if self.backend != "auto":
+            return self.backend
+        return "cuda" if self.on_gpu else "tape"
+
     def _check_pairs(self) -> None:
         self.check_media_pairs()
-        if self.eager and self.backend == "tape":
+        if self.eager and self.backend not in ("auto", "eager"):
             refuse_pair("eager", True, "backend", self.backend, "nothing is captured")
+        if self.backend.startswith("cuda") and not self.on_gpu:
+            why = "CUDA graphs are captured on a GPU (device = 'cuda')"
+            refuse_pair("backend", self.backend, "device", self.device, why)
+        if self.gpu_memory != _GPU_MEMORY and not self.on_gpu:
+            refuse_pair("gpu_memory", self.gpu_memory, "device", self.device, "there is no GPU")
+        if self.sanitize and self.on_gpu:
+            why = "it looks at memory between any two operations, on the CPU"
+            refuse_pair("sanitize", True, "device", self.device, why)
         for name in ("prefill_buckets", "decode_buckets"):
             if self.graphs_off and getattr(self, name) is not None:
                 off, value = ("eager", True) if self.eager else ("backend", self.backend)
@@ -431,6 +477,4 @@ def _check_field(config: EngineConfig, entry: Field[object]) -> None:
     object.__setattr__(config, entry.name, value)
     if entry.metadata["check"](value):
         return
-    if entry.name == "device" and str(given).partition(":")[0] == "cuda":
-        raise ConfigError(f"device = {given!r} is not built yet; accepted: {accepted}")
     raise ConfigError(f"{entry.name} = {given!r}; accepted: {accepted}")

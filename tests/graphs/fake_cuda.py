@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from firstlight.graphs.backends.cuda import CapturedPiece, MemoryCounters
@@ -55,8 +56,8 @@ class _Capturing(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.data_dependent_output in func.tags:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
-        if func.namespace != "aten":
-            with self:  # the kernel's own operations are captured
+        if func.namespace.startswith("firstlight"):
+            with self, _NoHostReads():  # the kernel's own operations are captured
                 return func.redispatch(_CPU, *args, **kwargs)
         if func._schema.is_mutable:
             self.piece.calls.append(lambda: run(func, args, kwargs))
@@ -78,11 +79,23 @@ class _Capturing(TorchDispatchMode):
         return result
 
 
+class _NoHostReads(TorchFunctionMode):
+    """Reads of values on the host are errors, also those that no dispatcher sees."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (Tensor.tolist, Tensor.item, Tensor.numpy, Tensor.__int__, Tensor.__bool__):
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+        return func(*args, **(kwargs or {}))
+
+
 class FakeApi:
     """A CPU that counts as a GPU of ``total`` bytes.
 
     Args:
         grows: bytes that the allocator takes for a piece; driver: what the driver takes for it.
+        outside: what other processes use. transient: what an eager run uses while it runs.
         fail: called with the number of the capture at its begin; may raise.
     """
 
@@ -94,12 +107,14 @@ class FakeApi:
         total: int = 1024 * MIB,
         grows: int = 2 * MIB,
         driver: int = MIB,
+        outside: int = 0,
+        transient: int = 0,
         fail: Callable[[int], None] | None = None,
         fail_end: Callable[[int], None] | None = None,
     ) -> None:
         self.total, self.grows, self.driver = total, grows, driver
         self.reserved = 0
-        self.outside = 0
+        self.outside, self.transient = outside, transient
         self.log: list[str] = []
         self.pieces: list[FakePiece] = []
         self._fail, self._fail_end = fail, fail_end
@@ -153,7 +168,12 @@ class FakeApi:
     def counters(self) -> MemoryCounters:
         """What the counters say."""
         free = self.total - self.reserved - self.outside
-        return MemoryCounters(free, self.total, self.reserved, self.reserved)
+        peak = self.reserved + self.transient
+        return MemoryCounters(free, self.total, self.reserved, self.reserved, peak)
+
+    def forget_peak(self) -> None:
+        """Note it."""
+        self.log.append("forget peak")
 
     def release_unused(self) -> None:
         """Note it."""

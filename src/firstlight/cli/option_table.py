@@ -66,8 +66,8 @@ _METAVARS: Final[Mapping[str, str]] = {
 }
 _TEXTS: Final[Mapping[str, str]] = {
     "dtype": "auto, float32, bfloat16 or float16.",
-    "device": "cpu.",
-    "backend": "How graphs are captured: auto or tape.",
+    "device": "cpu, cuda or cuda:N; not yet run on a GPU.",
+    "backend": "How graphs are captured: auto, tape, cuda, cuda-whole or eager.",
     "prefill_buckets": "Prefill buckets, e.g. 64,128,256, or a file of them.",
     "decode_buckets": "Decode buckets, e.g. 1,2,4,8, or a file of them.",
     "max_prefill_bucket": "Where the default prefill ladder ends.",
@@ -78,6 +78,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "debug": "Account for every page whenever no request is left; else the engine fails.",
     "kv_pages": "Pages of the KV pool.",
     "kv_bytes": "Limit of the KV pool where its pages are derived.",
+    "gpu_memory": "Share of the GPU's memory that may be in use, 0.9 by default.",
     "sliding_pages": "Pages of the pool of layers with a sliding window.",
     "prefix_cache": "Start a prompt behind what was computed of its beginning before.",
     "encoder_cache_bytes": "Limit of the cache of encoded pictures; 0 keeps none.",

@@ -17,9 +17,10 @@ from firstlight.engine.costs import Costs, settle_costs
 from firstlight.engine.encoder import Encoder
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
+from firstlight.engine.gpu import Gpu, no_room, open_gpu, rebind
 from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.media_rules import MediaRules, check_media_rules
-from firstlight.engine.memory_plan import MemoryPlan, plan_memory
+from firstlight.engine.memory_plan import KVRoom, MemoryPlan, plan_memory, with_pages
 from firstlight.engine.native_tier import NativeTier, open_tier
 from firstlight.engine.pictures import check_media_settings, open_pipeline
 from firstlight.engine.placement import Placement
@@ -34,6 +35,7 @@ from firstlight.engine.warm import warm_encoder
 from firstlight.errors import ConfigError
 from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
 from firstlight.graphs.accounting import Ledger
+from firstlight.graphs.backends.cuda import CudaBackend, cuda_device
 from firstlight.graphs.proof import ProofLevel, Prover
 from firstlight.graphs.sanitizer import Report
 from firstlight.media import ImagePipeline
@@ -63,6 +65,7 @@ class Parts:
         packed_bytes: memory that fusing took for weights.
         warm_seconds: of the encoder's first picture; None for a model that takes text only.
         findings: what the sanitizer has found so far; None if it is off.
+        gpu: the GPU and its memory; None on a CPU.
     """
 
     config: EngineConfig
@@ -85,6 +88,7 @@ class Parts:
     packed_bytes: int
     warm_seconds: float | None
     findings: Report | None
+    gpu: Gpu | None = None
 
     @property
     def capture_seconds(self) -> float:
@@ -107,6 +111,8 @@ class Parts:
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
     """The configured checkpoint, loaded and probed."""
     check_media_settings(config)
+    if config.on_gpu:
+        cuda_device(config.device)  # before anything large is read
     template = _chat_template(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -160,23 +166,28 @@ def build(
     clock: Callable[[], float],
     progress: Progress | None = None,
     any_path: bool = False,
+    gpu: Gpu | None = None,
 ) -> Parts:
     """Memory, runners with captured graphs, and the loop around them.
 
     Args:
+        gpu: the device that the model is on; None is the configured one.
         any_path: whether requests come from somebody who owns the machine, so that pictures may be
             read from any path unless ``allowed_media_root`` says otherwise.
     """
-    ground = _lay_ground(config, model)
+    gpu = open_gpu(config) if gpu is None else gpu
+    ground = _lay_ground(config, model, gpu)
     sanitizer = Sanitizer(ground.pool) if config.sanitize else None
     limits = limits_of(config, ground.memory)
     builder = _runner_builder(config, ground, sanitizer)
     runners = _runners(builder, limits)
+    ground = _before_captures(config, ground, builder, runners)
     captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
     check_captured(config, runners)
     settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
     warm_seconds = warm_encoder(model, clock)
     give_back_free_memory()
+    ground = _after_captures(config, ground, runners)
     pipeline = open_pipeline(config, model, any_path=any_path)
     loop = _loop(config, ground, limits, runners, sanitizer=sanitizer, clock=clock)
     return Parts(
@@ -200,6 +211,7 @@ def build(
         packed_bytes=ground.packed_bytes,
         warm_seconds=warm_seconds,
         findings=None if sanitizer is None else sanitizer.report,
+        gpu=gpu,
     )
 
 
@@ -243,13 +255,16 @@ class _Ground:
     pool: KVPool
     kv: KVMemory
     placement: Placement
+    owned: Ownership
+    layers: tuple[LayerShape, ...]
+    gpu: Gpu | None = None
 
     @property
     def one_row_per_request(self) -> bool:
         return self.fused is not None and self.fused.one_row_per_request
 
 
-def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
+def _lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None) -> _Ground:
     adapter = model.adapter
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
@@ -257,22 +272,21 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
     fused = fuse_model(adapter, kit, give_back_free_memory) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     windows = [f.window for f in model.layers]
-    memory = plan_memory(config, layers, windows, adapter.dtype, model.max_context)
+    derived = gpu is not None and gpu.derives_kv
+    room = gpu.most() if gpu is not None and derived else None
+    memory = plan_memory(config, layers, windows, adapter.dtype, model.max_context, room)
+    first = memory
+    if gpu is not None and derived:
+        first = with_pages(memory, gpu.first_pages(memory), config, layers, adapter.dtype)
     pool = KVPool(
         layers,
         layout=memory.layout,
-        n_pages=memory.side_pages,
+        n_pages=first.side_pages,
         page_size=memory.page_size,
         dtype=adapter.dtype,
         device=adapter.device,
     )
-    kv = KVMemory(
-        memory.layout,
-        n_pages=memory.n_pages,
-        side_pages=memory.side_pages,
-        page_size=memory.page_size,
-        prefix_cache=config.prefix_cache,
-    )
+    kv = _kv_memory(config, first)
     return _Ground(
         model=model,
         native=native,
@@ -282,7 +296,77 @@ def _lay_ground(config: EngineConfig, model: LoadedModel) -> _Ground:
         pool=pool,
         kv=kv,
         placement=Placement.of(kv, memory, adapter.contract),
+        owned=_owned(adapter.decoder, pool),
+        layers=tuple(layers),
+        gpu=gpu,
     )
+
+
+def _kv_memory(config: EngineConfig, memory: MemoryPlan) -> KVMemory:
+    return KVMemory(
+        memory.layout,
+        n_pages=memory.n_pages,
+        side_pages=memory.side_pages,
+        page_size=memory.page_size,
+        prefix_cache=config.prefix_cache,
+    )
+
+
+def _before_captures(
+    config: EngineConfig,
+    ground: _Ground,
+    builder: RunnerBuilder,
+    runners: Mapping[Phase, GraphRunner],
+) -> _Ground:
+    """What captures will take; where they hold the pool's addresses, it gets its size now."""
+    gpu = ground.gpu
+    if gpu is None or not gpu.derives_kv or not isinstance(builder.backend, CudaBackend):
+        return ground
+    room = gpu.forecast(runners.values(), builder.backend)
+    return _with_pool(config, ground, runners, room) if gpu.whole else ground
+
+
+def _after_captures(
+    config: EngineConfig, ground: _Ground, runners: Mapping[Phase, GraphRunner]
+) -> _Ground:
+    """The pool in its final size, by what is free now that graphs are there."""
+    gpu = ground.gpu
+    if gpu is None:
+        return ground
+    if gpu.derives_kv and not gpu.whole:
+        ground = _with_pool(config, ground, runners, gpu.left())
+    gpu.settle(runners.values(), ground.pool.nbytes)
+    return ground
+
+
+def _with_pool(
+    config: EngineConfig, ground: _Ground, runners: Mapping[Phase, GraphRunner], room: KVRoom
+) -> _Ground:
+    """The pool within ``room``; its context is never longer than what slots were made for.
+
+    Raises:
+        ConfigError: there is no room for a pool, with need, have and the setting to change.
+    """
+    adapter, upper = ground.model.adapter, ground.memory
+    windows = [f.window for f in ground.model.layers]
+    found = plan_memory(
+        config, ground.layers, windows, adapter.dtype, ground.model.max_context, room
+    )
+    n_pages, context = min(found.n_pages, upper.n_pages), min(found.max_context, upper.max_context)
+    memory = with_pages(upper, n_pages, config, ground.layers, adapter.dtype)
+    memory = replace(memory, max_context=context, limit=found.limit)
+    old = (*ground.pool.keys, *ground.pool.values)
+    try:
+        moved = ground.pool.resize(memory.side_pages)
+    except RuntimeError as error:  # torch's error for no memory is one
+        raise no_room(error, room) from error
+    rebind(runners, moved)
+    for tensor in old:
+        ground.owned.release(tensor)
+    _own_pool(ground.owned, ground.pool)
+    kv = _kv_memory(config, memory)
+    placement = replace(ground.placement, sides=Placement.of(kv, memory, adapter.contract).sides)
+    return replace(ground, memory=memory, kv=kv, placement=placement)
 
 
 def _runner_builder(
@@ -296,13 +380,14 @@ def _runner_builder(
         ground.pool,
         ground.memory,
         ground.placement,
-        _owned(adapter.decoder, ground.pool),
+        ground.owned,
         dtype=adapter.dtype,
         config=config,
         prover=Prover(adapter.contract, pool_memory, level=ProofLevel(config.proof)),
         one_row_per_request=ground.one_row_per_request,
         sanitizer=sanitizer,
         native=ground.native,
+        gpu=ground.gpu,
     )
 
 
@@ -356,10 +441,14 @@ def _loop(
 def _owned(decoder: torch.nn.Module, pool: KVPool) -> Ownership:
     owned = Ownership()
     owned.add_module(decoder)
+    _own_pool(owned, pool)
+    return owned
+
+
+def _own_pool(owned: Ownership, pool: KVPool) -> None:
     for layer, (keys, values) in enumerate(zip(pool.keys, pool.values, strict=True)):
         owned.add(keys, f"KV pool, keys of layer {layer}")
         owned.add(values, f"KV pool, values of layer {layer}")
-    return owned
 
 
 def _capture(runner: GraphRunner, progress: Progress | None) -> CaptureReport:

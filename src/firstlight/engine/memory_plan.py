@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -15,6 +15,18 @@ from firstlight.memory.layout import KVLayout
 SPARE = 2
 """Times the pages that running requests need at most, for a windowed side: the rest is for cached
 prefixes, whose last window must still be there for a hit."""
+
+
+KV_BYTES = 1 << 30
+"""Of the derived KV pool on a CPU where no limit is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVRoom:
+    """How much a derived KV pool may take, and the setting, with its value, that says so."""
+
+    n_bytes: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,7 @@ def plan_memory(
     windows: Sequence[int | None],
     dtype: torch.dtype,
     model_context: int,
+    room: KVRoom | None = None,
 ) -> MemoryPlan:
     """Sizes from the configuration, the model and the byte limit.
 
@@ -55,6 +68,7 @@ def plan_memory(
 
     Args:
         windows: of each layer; None attends to everything before it.
+        room: the limit of a derived pool, instead of ``kv_bytes``.
 
     Raises:
         ConfigError: a context that is asked for does not fit the model or the pool, with both
@@ -66,28 +80,43 @@ def plan_memory(
             f"max_context = {asked}; the model was made for at most {model_context} tokens"
         )
     context = asked or model_context
+    if room is None:
+        n_bytes = KV_BYTES if config.kv_bytes is None else config.kv_bytes
+        room = KVRoom(n_bytes, f"kv_bytes = {n_bytes}")
     sides = _Sides(config, KVLayout.of(windows, context), layers, dtype)
-    n_pages, limit = sides.pages_for(context)
-    room = (n_pages - 1) * config.page_size
-    if asked is not None and asked > room:
+    n_pages, limit = sides.pages_for(context, room)
+    tokens = (n_pages - 1) * config.page_size
+    if asked is not None and asked > tokens:
         raise ConfigError(
-            f"max_context = {asked} does not fit the {room} tokens that {limit} gives room for"
+            f"max_context = {asked} does not fit the {tokens} tokens that {limit} gives room for"
         )
-    if room >= context:
+    if tokens >= context:
         limit = "" if asked is None else f"max_context = {asked}"
-    if min(context, room) < 2:
+    if min(context, tokens) < 2:
         raise ConfigError(
-            f"{limit or 'the model'} gives a context of {min(context, room)} token; a prompt and "
+            f"{limit or 'the model'} gives a context of {min(context, tokens)} token; a prompt and "
             "its answer need at least 2"
         )
     return MemoryPlan(
         n_pages,
         config.page_size,
-        min(context, room),
+        min(context, tokens),
         limit,
         sides.layout,
         tuple(sides.physical(n_pages)),
     )
+
+
+def with_pages(
+    plan: MemoryPlan,
+    n_pages: int,
+    config: EngineConfig,
+    layers: Sequence[LayerShape],
+    dtype: torch.dtype,
+) -> MemoryPlan:
+    """The same plan over another number of virtual pages; its context stays what it is."""
+    sides = _Sides(config, plan.layout, layers, dtype)
+    return replace(plan, n_pages=n_pages, side_pages=tuple(sides.physical(n_pages)))
 
 
 class _Sides:
@@ -116,19 +145,19 @@ class _Sides:
         """Pages of each side for ``n_pages`` virtual ones."""
         return [n_pages if wanted is None else min(n_pages, wanted) for wanted in self._wanted]
 
-    def pages_for(self, context: int) -> tuple[int, str]:
+    def pages_for(self, context: int, room: KVRoom) -> tuple[int, str]:
         """Virtual pages, and the setting that holds their number down.
 
         Raises:
-            ConfigError: ``kv_bytes`` has no room for the sink and one page.
+            ConfigError: ``room`` is too little for the sink and one page.
         """
         config = self._config
         if config.kv_pages is not None:
             return config.kv_pages, f"kv_pages = {config.kv_pages}"
         least = self._bytes(2)
-        if config.kv_bytes < least:
+        if room.n_bytes < least:
             raise ConfigError(
-                f"kv_bytes = {config.kv_bytes} is too little; two pages (one is the sink) of "
+                f"{room.by} is too little; two pages (one is the sink) of "
                 f"{config.page_size} tokens take {least} bytes"
             )
         wanted = config.max_num_seqs * -(-context // config.page_size) + 1
@@ -136,9 +165,9 @@ class _Sides:
         while low < high:  # the largest number that is affordable
             middle = (low + high + 1) // 2
             low, high = (
-                (middle, high) if self._bytes(middle) <= config.kv_bytes else (low, middle - 1)
+                (middle, high) if self._bytes(middle) <= room.n_bytes else (low, middle - 1)
             )
-        return low, f"kv_bytes = {config.kv_bytes}"
+        return low, room.by
 
     def _bytes(self, n_pages: int) -> int:
         pairs = zip(self.physical(n_pages), self._page_bytes, strict=True)

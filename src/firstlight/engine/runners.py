@@ -20,6 +20,7 @@ from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
 from firstlight.engine.costs import unsettled_costs
 from firstlight.engine.explicit import check_buckets, most_requests
+from firstlight.engine.gpu import Gpu
 from firstlight.engine.memory_plan import MemoryPlan
 from firstlight.engine.native_tier import NativeTier
 from firstlight.engine.placement import Placement
@@ -37,6 +38,7 @@ from firstlight.graphs import (
     GraphRunner,
     Ownership,
     PaddingIsFree,
+    ScratchArena,
     SlotRegistry,
     TapeBackend,
     body_inputs,
@@ -86,6 +88,7 @@ class RunnerBuilder:
     """Builds runners that share scratch memory, ownership and the KV pool.
 
     Attributes:
+        backend: captures for all runners.
         costs: by phase, what padding costs; empty where it is taken to be free.
     """
 
@@ -104,6 +107,7 @@ class RunnerBuilder:
         one_row_per_request: bool = False,
         sanitizer: Sanitizer | None = None,
         native: NativeTier,
+        gpu: Gpu | None = None,
     ) -> None:
         self._body = body
         self._contract = contract
@@ -117,9 +121,10 @@ class RunnerBuilder:
         self._prover = prover
         self._one_row_per_request = one_row_per_request
         self._sanitizer = sanitizer
-        self._arena = Arena() if sanitizer is None else sanitizer.arena
+        self._gpu = gpu
+        self._arena = Arena(_device(pool)) if sanitizer is None else sanitizer.arena
         self._native = native
-        self._backend = _backend(config, sanitizer, native)
+        self.backend = _backend(config, sanitizer, native, gpu, _device(pool))
         self._counter = DecisionCounter()
         self.costs = unsettled_costs(config)
 
@@ -136,7 +141,7 @@ class RunnerBuilder:
             phase,
             registry=registry,
             buckets=buckets,
-            backend=self._backend,
+            backend=self.backend,
             body=self._body,
             decider=Decider(
                 phase,
@@ -152,6 +157,7 @@ class RunnerBuilder:
             counter=self._counter,
             prover=self._prover,
             one_row_per_request=self._one_row_per_request,
+            synchronise=None if self._gpu is None else self._gpu.api.synchronise,
         )
 
     def _inputs(self, phase: Phase, registry: SlotRegistry) -> Callable[[int], BodyInputs]:
@@ -189,11 +195,23 @@ class RunnerBuilder:
 
 
 def _backend(
-    config: EngineConfig, sanitizer: Sanitizer | None, native: NativeTier
+    config: EngineConfig,
+    sanitizer: Sanitizer | None,
+    native: NativeTier,
+    gpu: Gpu | None,
+    device: torch.device,
 ) -> CaptureBackend:
-    if config.backend == "eager":
+    if config.chosen_backend == "eager":
         return EagerBackend()
+    if gpu is not None and config.chosen_backend != "tape":
+        return gpu.backend()
+    if device.type != "cpu":  # operations recorded on a GPU and issued one by one
+        return TapeBackend(ScratchArena(device))
     kernels = {attention_op(): attention_}
     if sanitizer is not None:  # it looks at memory between any two operations
         return TapeBackend(sanitizer.scratch, kernels=kernels)
     return TapeBackend(kernels=kernels, lowering=native.lowering())
+
+
+def _device(pool: KVPool) -> torch.device:
+    return pool.keys[0].device

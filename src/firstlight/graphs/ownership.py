@@ -51,6 +51,11 @@ class Ownership:
         storage = tensor.untyped_storage()
         self._by_storage.setdefault(storage._cdata, Owned(owner, frozen, storage, tensor))
 
+    def release(self, tensor: torch.Tensor) -> None:
+        """Own the storage of ``tensor`` no longer; graphs that address it must not replay again."""
+        if has_storage(tensor):
+            self._by_storage.pop(tensor.untyped_storage()._cdata, None)
+
     def add_module(self, module: nn.Module, prefix: str = "weight") -> None:
         """Declare all parameters, buffers and tensor attributes of ``module`` as frozen weights.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 
@@ -21,6 +22,16 @@ from firstlight.graphs.slot import Extent
 from firstlight.graphs.slots import EMBEDS, phase_extent
 
 Progress = Callable[[int, int, int], None]
+
+
+class Rehearsal(Protocol):
+    """Runs a body once and takes what its capture will need; see ``CudaBackend.plan``."""
+
+    def __call__(
+        self, fn: Callable[[], torch.Tensor], /, *, owned: Ownership, label: str
+    ) -> object:
+        """The rehearsal."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,7 @@ class GraphRunner:
         prover: proves each bucket after its capture; one that fails is quarantined. None or level
             ``OFF`` admits every bucket that could be captured.
         one_row_per_request: the body gives the last row of each request, not a row per token.
+        synchronise: waits for the device; called at the end of runs that are timed. None on a CPU.
     """
 
     def __init__(
@@ -106,6 +118,7 @@ class GraphRunner:
         counter: DecisionCounter | None = None,
         prover: Prover | None = None,
         one_row_per_request: bool = False,
+        synchronise: Callable[[], object] | None = None,
     ) -> None:
         if buckets.largest > registry.capacity.tokens:
             raise SlotError(
@@ -123,6 +136,7 @@ class GraphRunner:
         self._plan_dummy = plan_dummy
         self._prover = prover
         self._one_row_per_request = one_row_per_request
+        self._synchronise = synchronise
         self._graphs: dict[int, Graph] = {}
         registry.own(owned)
 
@@ -303,14 +317,35 @@ class GraphRunner:
             bucket: the captured graph to replay, of at least ``rows``; None runs eager.
         """
         self._prepare(rows if bucket is None else bucket)
-        if bucket is not None:
-            return self._graphs[bucket].replay
 
         def eager() -> torch.Tensor:
             with torch.inference_mode():  # as in a step
                 return self._body(self._inputs(rows))
 
-        return eager
+        run = eager if bucket is None else self._graphs[bucket].replay
+        wait = self._synchronise
+        if wait is None:
+            return run
+
+        def to_the_end() -> torch.Tensor:
+            output = run()
+            wait()
+            return output
+
+        return to_the_end
+
+    def rehearse(self, rehearsal: Rehearsal) -> None:
+        """Show the largest waiting bucket to a backend, so that its memory is known beforehand.
+
+        Raises:
+            CaptureError: as a capture would.
+        """
+        waiting = [b for b in self.buckets.sizes if self.buckets.state(b) is BucketState.WAITING]
+        if waiting:
+            self._prepare(waiting[-1])
+            inputs = self._inputs(waiting[-1])
+            label = f"{self.phase.value} {waiting[-1]}"
+            rehearsal(lambda: self._body(inputs), owned=self._owned, label=label)
 
     def _prepare(self, bucket: int) -> None:
         """Legal contents for the run that a capture makes: neutral, index slots at the sink."""

@@ -28,7 +28,7 @@ class KVPool:
     ``pages`` are the physical pages of the layer's side, the sink included. In memory all tokens of
     one head lie behind each other, so that attention, which goes head by head, reads a run of pages
     as one stream (``benchmarks/attention_runs.py`` measures what that is worth). The addresses are
-    fixed for the pool's life, so captured graphs may hold them. Memory starts as zeros: a dead lane
+    fixed but for :meth:`resize`, so captured graphs may hold them. Memory starts as zeros: a dead lane
     that reads the sink reads finite numbers.
 
     Args:
@@ -58,16 +58,36 @@ class KVPool:
                 f"{len(layout.side_of_layer)} layers and {len(layout.sides)} sides"
             )
         self.layout = layout
-        self.n_pages = tuple(n_pages)
         self.page_size = page_size
+        self._layers = tuple(layers)
+        self._dtype, self._device = dtype, device
+        self._allocate(n_pages)
+
+    def _allocate(self, n_pages: Sequence[int]) -> None:
+        self.n_pages = tuple(n_pages)
 
         def zeros(side: int, heads: int, dim: int) -> Tensor:
-            by_head = torch.zeros(heads, n_pages[side], page_size, dim, dtype=dtype, device=device)
+            by_head = torch.zeros(
+                heads, n_pages[side], self.page_size, dim, dtype=self._dtype, device=self._device
+            )
             return by_head.permute(1, 2, 0, 3)
 
-        pairs = list(zip(layout.side_of_layer, layers, strict=True))
+        pairs = list(zip(self.layout.side_of_layer, self._layers, strict=True))
         self.keys = [zeros(side, layer.kv_heads, layer.key_dim) for side, layer in pairs]
         self.values = [zeros(side, layer.kv_heads, layer.value_dim) for side, layer in pairs]
+
+    def resize(self, n_pages: Sequence[int]) -> dict[int, Tensor]:
+        """Other memory, of zeros, with ``n_pages`` pages a side; nothing is carried over.
+
+        Only before anything is served, and only where no captured graph holds the addresses.
+
+        Returns:
+            the new tensor of each old one, by the old one's ``untyped_storage()._cdata``.
+        """
+        old = (*self.keys, *self.values)
+        self._allocate(n_pages)
+        new = (*self.keys, *self.values)
+        return {o.untyped_storage()._cdata: n for o, n in zip(old, new, strict=True)}
 
     @property
     def nbytes(self) -> int:

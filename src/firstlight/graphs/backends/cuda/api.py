@@ -17,12 +17,14 @@ class MemoryCounters:
         free, total: of the whole device, as the driver says, other processes included.
         reserved: what torch's allocator holds of it, in use or not.
         allocated: what tensors of this process use.
+        peak: the most that they used since :meth:`GraphApi.forget_peak`.
     """
 
     free: int
     total: int
     reserved: int
     allocated: int
+    peak: int
 
 
 class CapturedPiece(Protocol):
@@ -72,6 +74,10 @@ class GraphApi(Protocol):
 
     def counters(self) -> MemoryCounters:
         """The device's memory now."""
+        ...
+
+    def forget_peak(self) -> None:
+        """Count the peak from now on."""
         ...
 
     def release_unused(self) -> None:

@@ -107,14 +107,8 @@ class CudaBackend:
                 random numbers, or does what CUDA cannot capture; with the op and the source line.
             CaptureMemoryError: the device has no room for it.
         """
-        try:
-            with torch.inference_mode(False), _without_gc():
-                return self._capture(fn, owned, label)
-        except (RuntimeError, MemoryError) as error:
-            if not _out_of_memory(error):
-                raise
-            self.api.release_unused()
-            raise CaptureMemoryError(self._no_room(label, error)) from error
+        with torch.inference_mode(False), _without_gc(), self._room_for(label):
+            return self._capture(fn, owned, label)
 
     def plan(self, fn: Callable[[], torch.Tensor], *, owned: Ownership, label: str) -> CapturePlan:
         """Run ``fn`` once, and say what a capture would hold; memory is reserved for it.
@@ -122,8 +116,19 @@ class CudaBackend:
         Raises:
             CaptureError: as for :meth:`capture`.
         """
-        with torch.inference_mode(False):
+        with torch.inference_mode(False), self._room_for(label):
             return self._build(fn, owned, label)[0].plan
+
+    @contextmanager
+    def _room_for(self, label: str) -> Iterator[None]:
+        """Says what it was that there was no memory for, and gives back what can be."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not _out_of_memory(error):
+                raise
+            self.api.release_unused()
+            raise CaptureMemoryError(self._no_room(label, error)) from error
 
     def _capture(
         self, fn: Callable[[], torch.Tensor], owned: Ownership, label: str
@@ -144,7 +149,7 @@ class CudaBackend:
             built.plan,
             [p if isinstance(p, EagerCall) else next(pieces) for p in built.parts],
             built.output,
-            keep=(built.memory, built.parts),
+            keep=_held(built),
             constants=constants,
             taken=CaptureBytes(built.memory.fresh_bytes, pools, self._driver(before)),
             times=CaptureSeconds(recorded, planned, warmed - started, captured - warmed),
@@ -259,6 +264,17 @@ def _eager_call(op: OpCall, memory: Memory, read: set[int]) -> EagerCall:
     )
     args = tuple(map_nested(leaf, op.args))
     return EagerCall(op.func._op, args, kwargs, outs if any(o is not None for o in outs) else ())
+
+
+def _held(built: _Built) -> list[torch.UntypedStorage]:
+    """The memory that captured pieces address. What only eager calls use is theirs alone, so that
+    a pool can be replaced."""
+    found: dict[int, torch.UntypedStorage] = {}
+    for segment in built.plan.segments:
+        if segment.kind is Kind.GRAPH:
+            for index in (*segment.reads, *segment.writes):
+                found[index], _ = built.memory.where(index)
+    return list(found.values())
 
 
 def _nothing() -> None:

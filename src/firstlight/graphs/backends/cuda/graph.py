@@ -141,7 +141,7 @@ class SegmentedGraph:
 
     def host_bytes(self, seen: set[int]) -> int:
         """Bytes of calls and records, an estimate; of what is in ``seen``, nothing."""
-        return host_bytes((self.plan, self._keep, self.constants), seen)
+        return host_bytes((self.plan, self.constants), seen)
 
     @property
     def seconds(self) -> float:
@@ -174,7 +174,12 @@ class SegmentedGraph:
         Returns:
             how many arguments were replaced.
         """
-        return sum(part.rebind(moved) for part in self._parts if isinstance(part, EagerCall))
+        return sum(call.rebind(moved) for call in self.eager_calls)
+
+    @property
+    def eager_calls(self) -> tuple[EagerCall, ...]:
+        """The calls between pieces, in order."""
+        return tuple(part for part in self._parts if isinstance(part, EagerCall))
 
     def captured_owners(self) -> frozenset[str]:
         """The owners of all memory that captured pieces address."""

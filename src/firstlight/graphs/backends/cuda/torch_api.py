@@ -106,7 +106,12 @@ class TorchGraphApi:
             total,
             torch.cuda.memory_reserved(self._device),
             torch.cuda.memory_allocated(self._device),
+            torch.cuda.max_memory_allocated(self._device),
         )
+
+    def forget_peak(self) -> None:
+        """Count the peak from now on."""
+        torch.cuda.reset_peak_memory_stats(self._device)
 
     def release_unused(self) -> None:
         """Give unused memory back to the driver."""
