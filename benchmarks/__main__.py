@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.concurrency import concurrency_rows
+from benchmarks.fusing import main as fusing
 from benchmarks.generation import decode_row, picture_row, prefill_rows
 from benchmarks.http_overhead import overhead_rows
 from benchmarks.machine import about
@@ -100,8 +101,9 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
 
 
 def main() -> None:
-    """Run the chosen cases; ``peers`` and ``quality`` have command lines of their own."""
-    if (own := {"peers": peers, "quality": quality}.get("".join(sys.argv[1:2]))) is not None:
+    """Run the chosen cases; ``peers``, ``quality`` and ``fusing`` have their own command lines."""
+    apart = {"peers": peers, "quality": quality, "fusing": fusing}
+    if (own := apart.get("".join(sys.argv[1:2]))) is not None:
         return own(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; or all")

@@ -13,7 +13,7 @@ from firstlight import LLM, SamplingParams
 from firstlight.core.reason import Decision, Phase, Reason
 from firstlight.graphs import GraphRunner
 
-_REPEATS = 10
+REPEATS = 10
 
 
 def _decision(phase: Phase, bucket: int, *, graph: bool) -> Decision:
@@ -21,12 +21,13 @@ def _decision(phase: Phase, bucket: int, *, graph: bool) -> Decision:
     return Decision(phase, bucket if graph else None, bucket, reason)
 
 
-def _repeated(runner: GraphRunner, bucket: int, *, graph: bool) -> Callable[[], None]:
+def repeated(runner: GraphRunner, bucket: int, *, graph: bool) -> Callable[[], None]:
+    """``REPEATS`` runs of a bucket, on what its slots hold."""
     decision = _decision(runner.phase, bucket, graph=graph)
 
     def run() -> None:
         with torch.inference_mode():
-            for _ in range(_REPEATS):
+            for _ in range(REPEATS):
                 runner.run(decision)
 
     return run
@@ -51,11 +52,11 @@ def replay_rows(llm: LLM, dtype: str, *, rounds: int) -> Iterator[Row]:
         chosen = [16, 128, 320] if phase is Phase.PREFILL else [1, 4, 8]
         for bucket in (size for size in chosen if size in sizes):
             fill(llm, phase, bucket)
-            ours = _repeated(runner, bucket, graph=True)
-            theirs = _repeated(runner, bucket, graph=False)
+            ours = repeated(runner, bucket, graph=True)
+            theirs = repeated(runner, bucket, graph=False)
             samples = interleave({"ours": ours, "theirs": theirs}, rounds=rounds)
             unit = "rows" if phase is Phase.PREFILL else "requests"
-            note = f"{_REPEATS} runs each"
+            note = f"{REPEATS} runs each"
             yield compare(
                 f"{phase} replay / eager, {bucket} {unit}, {dtype}", samples, limit=1.0, note=note
             )
