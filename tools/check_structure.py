@@ -29,6 +29,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "contract": frozenset({"errors"}),
     # Host values to a device: for all who fill what a step reads.
     "transfer": frozenset(),
+    # Triton kernels: functions of tensors, for whoever runs on a GPU.
+    "gpu": frozenset(),
     "core": _BASE,
     "demo": _BASE,
     # A load for any server: nothing of an engine.
@@ -37,7 +39,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "memory": _BASE | {"core"},
     "attention": _BASE | {"core", "memory"},
     # Compiled kernels: a graph's backend is given what compiles, and knows nothing of this.
-    "native": frozenset({"errors"}),
+    "native": frozenset({"errors", "config"}),
     "models": _BASE | {"core", "media", "memory", "attention", "native"},
     # Somebody with a decoder of their own can use graphs alone.
     "graphs": frozenset({"errors", "contract", "core", "transfer"}),
