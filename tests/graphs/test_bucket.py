@@ -16,11 +16,12 @@ from firstlight.graphs import (
 )
 
 
-def test_the_token_ladder_has_steps_of_16_then_64_then_an_eighth() -> None:
+def test_the_steps_of_the_token_ladder_double_and_then_are_an_eighth() -> None:
     ladder = default_ladder(2048)
     assert ladder[:3] == (16, 32, 48)
-    assert ladder[15:18] == (256, 320, 384)
-    assert ladder[27:30] == (1024, 1152, 1280)
+    assert ladder[7:10] == (128, 160, 192)
+    assert ladder[11:14] == (256, 320, 384)
+    assert ladder[15:22] == (512, 640, 768, 896, 1024, 1152, 1280)
 
 
 @given(st.integers(1, 20_000))
@@ -30,10 +31,10 @@ def test_the_cap_is_the_largest_bucket(cap: int) -> None:
         assert list(ladder) == sorted(set(ladder))
 
 
-@given(st.integers(513, 20_000))
-def test_no_step_wastes_more_than_an_eighth_above_512_tokens(n: int) -> None:
+@given(st.integers(129, 20_000))
+def test_no_step_wastes_more_than_a_quarter_above_128_tokens_and_an_eighth_above_1024(n: int) -> None:
     bucket = min(b for b in default_ladder(20_000) if b >= n)
-    assert bucket - n < n / 8
+    assert bucket - n < (n / 8 if n > 1024 else n / 4)
 
 
 def test_the_request_ladder_doubles() -> None:

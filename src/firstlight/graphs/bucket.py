@@ -12,12 +12,14 @@ from firstlight.errors import ConfigError
 def default_ladder(cap: int) -> tuple[int, ...]:
     """Token buckets up to and including ``cap``.
 
-    Steps of 16 to 256 and of 64 to 1,024, then about an eighth more each time, in multiples of 64:
-    a batch computes at most some 12 % more rows than it has above 512, and graphs pay most where
-    launches dominate, below about 1,000 tokens.
+    Steps of 16 to 128, of 32 to 256, of 64 to 512, of 128 to 1,024, then about an eighth more each
+    time, in multiples of 64. Every bucket is captured and proven at each start, at the price of a
+    few prefills of its length, so there are no more of them than pay: where padding would take
+    longer than what a graph saves, a batch runs eager.
     """
     _check_cap(cap)
-    ladder = [*range(16, 257, 16), *range(320, 1025, 64)]
+    ladder = [*range(16, 129, 16), *range(160, 257, 32), *range(320, 513, 64)]
+    ladder += range(640, 1025, 128)
     while ladder[-1] < cap:
         ladder.append(max(int(ladder[-1] * 1.125) // 64 * 64, ladder[-1] + 64))
     return (*(t for t in ladder if t < cap), cap)
