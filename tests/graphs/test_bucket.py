@@ -32,7 +32,7 @@ def test_the_cap_is_the_largest_bucket(cap: int) -> None:
 
 
 @given(st.integers(129, 20_000))
-def test_no_step_wastes_more_than_a_quarter_above_128_tokens_and_an_eighth_above_1024(n: int) -> None:
+def test_steps_waste_a_quarter_at_most_above_128_and_an_eighth_above_1024(n: int) -> None:
     bucket = min(b for b in default_ladder(20_000) if b >= n)
     assert bucket - n < (n / 8 if n > 1024 else n / 4)
 
