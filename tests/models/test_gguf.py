@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
@@ -49,8 +51,15 @@ def rotary_order(weight: np.ndarray, heads: int) -> np.ndarray:
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weight.shape))
 
 
-def write_gguf(folder: Path, path: Path) -> Path:
-    """The tiny llama of ``folder`` as one float32 GGUF file."""
+Kinds = Mapping[str, gguf.GGMLQuantizationType]
+
+
+def write_gguf(folder: Path, path: Path, kinds: Kinds = MappingProxyType({})) -> Path:
+    """The tiny llama of ``folder`` as one GGUF file.
+
+    Args:
+        kinds: how weights are stored whose name has this in it; the others in float32.
+    """
     from safetensors.numpy import load_file
 
     config = json.loads((folder / "config.json").read_text())
@@ -71,7 +80,9 @@ def write_gguf(folder: Path, path: Path) -> Path:
         if "q_proj" in name or "k_proj" in name:
             heads = "num_attention_heads" if "q_proj" in name else "num_key_value_heads"
             weight = rotary_order(weight, config[heads])
-        writer.add_tensor(gguf_name(name), weight)
+        kind = next((k for part, k in kinds.items() if part in name), None)
+        data = weight if kind is None else gguf.quants.quantize(weight, kind)
+        writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

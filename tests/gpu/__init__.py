@@ -1,0 +1,1 @@
+"""Triton kernels against the functions that a CPU runs."""
