@@ -17,7 +17,7 @@ from firstlight.engine.costs import Costs, settle_costs
 from firstlight.engine.encoder import Encoder
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
-from firstlight.engine.gpu import Gpu, no_room, open_gpu, rebind
+from firstlight.engine.gpu import Gpu, no_room, open_gpu, rebind, tolerance_of
 from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.media_rules import MediaRules, check_media_rules
 from firstlight.engine.memory_plan import KVRoom, MemoryPlan, plan_memory, with_pages
@@ -175,18 +175,14 @@ def build(
         any_path: whether requests come from somebody who owns the machine, so that pictures may be
             read from any path unless ``allowed_media_root`` says otherwise.
     """
-    gpu = open_gpu(config) if gpu is None else gpu
-    ground = _lay_ground(config, model, gpu)
+    ground = _lay_ground(config, model, gpu or open_gpu(config))
     sanitizer = Sanitizer(ground.pool) if config.sanitize else None
     limits = limits_of(config, ground.memory)
     builder = _runner_builder(config, ground, sanitizer)
     runners = _runners(builder, limits)
     ground = _before_captures(config, ground, builder, runners)
-    captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
-    check_captured(config, runners)
-    settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
+    captures = _captures(config, builder, runners, progress)
     warm_seconds = warm_encoder(model, clock)
-    give_back_free_memory()
     ground = _after_captures(config, ground, runners)
     pipeline = open_pipeline(config, model, any_path=any_path)
     loop = _loop(config, ground, limits, runners, sanitizer=sanitizer, clock=clock)
@@ -211,7 +207,7 @@ def build(
         packed_bytes=ground.packed_bytes,
         warm_seconds=warm_seconds,
         findings=None if sanitizer is None else sanitizer.report,
-        gpu=gpu,
+        gpu=ground.gpu,
     )
 
 
@@ -330,6 +326,7 @@ def _after_captures(
     config: EngineConfig, ground: _Ground, runners: Mapping[Phase, GraphRunner]
 ) -> _Ground:
     """The pool in its final size, by what is free now that graphs are there."""
+    give_back_free_memory()
     gpu = ground.gpu
     if gpu is None:
         return ground
@@ -383,7 +380,12 @@ def _runner_builder(
         ground.owned,
         dtype=adapter.dtype,
         config=config,
-        prover=Prover(adapter.contract, pool_memory, level=ProofLevel(config.proof)),
+        prover=Prover(
+            adapter.contract,
+            pool_memory,
+            level=ProofLevel(config.proof),
+            tolerance=tolerance_of(ground.gpu),
+        ),
         one_row_per_request=ground.one_row_per_request,
         sanitizer=sanitizer,
         native=ground.native,
@@ -449,6 +451,19 @@ def _own_pool(owned: Ownership, pool: KVPool) -> None:
     for layer, (keys, values) in enumerate(zip(pool.keys, pool.values, strict=True)):
         owned.add(keys, f"KV pool, keys of layer {layer}")
         owned.add(values, f"KV pool, values of layer {layer}")
+
+
+def _captures(
+    config: EngineConfig,
+    builder: RunnerBuilder,
+    runners: Mapping[Phase, GraphRunner],
+    progress: Progress | None,
+) -> dict[Phase, CaptureReport]:
+    """Capture every bucket, and time what padding costs."""
+    captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
+    check_captured(config, runners)
+    settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
+    return captures
 
 
 def _capture(runner: GraphRunner, progress: Progress | None) -> CaptureReport:

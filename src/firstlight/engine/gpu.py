@@ -30,6 +30,7 @@ from firstlight.graphs.backends.cuda import (
     TorchGraphApi,
     cuda_device,
 )
+from firstlight.graphs.proof import Tolerance
 
 GRAPH_BYTES = 32 << 20
 """Forecast for one graph beside its scratch memory. Of a published report on another engine: 42
@@ -174,6 +175,11 @@ def open_gpu(config: EngineConfig) -> Gpu | None:
         ConfigError: there is none here, with the reason.
     """
     return Gpu(TorchGraphApi(cuda_device(config.device)), config) if config.on_gpu else None
+
+
+def tolerance_of(gpu: Gpu | None) -> Tolerance:
+    """What a proof allows: nothing on a CPU; on a GPU what eager runs at other shapes differ by."""
+    return Tolerance() if gpu is None else Tolerance(replay=None)
 
 
 def rebind(runners: Mapping[Phase, GraphRunner], moved: Mapping[int, torch.Tensor]) -> None:

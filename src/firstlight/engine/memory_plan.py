@@ -80,11 +80,8 @@ def plan_memory(
             f"max_context = {asked}; the model was made for at most {model_context} tokens"
         )
     context = asked or model_context
-    if room is None:
-        n_bytes = KV_BYTES if config.kv_bytes is None else config.kv_bytes
-        room = KVRoom(n_bytes, f"kv_bytes = {n_bytes}")
     sides = _Sides(config, KVLayout.of(windows, context), layers, dtype)
-    n_pages, limit = sides.pages_for(context, room)
+    n_pages, limit = sides.pages_for(context, room or _set_room(config))
     tokens = (n_pages - 1) * config.page_size
     if asked is not None and asked > tokens:
         raise ConfigError(
@@ -117,6 +114,11 @@ def with_pages(
     """The same plan over another number of virtual pages; its context stays what it is."""
     sides = _Sides(config, plan.layout, layers, dtype)
     return replace(plan, n_pages=n_pages, side_pages=tuple(sides.physical(n_pages)))
+
+
+def _set_room(config: EngineConfig) -> KVRoom:
+    n_bytes = KV_BYTES if config.kv_bytes is None else config.kv_bytes
+    return KVRoom(n_bytes, f"kv_bytes = {n_bytes}")
 
 
 class _Sides:
@@ -164,9 +166,7 @@ class _Sides:
         low, high = 2, max(wanted, 2)
         while low < high:  # the largest number that is affordable
             middle = (low + high + 1) // 2
-            low, high = (
-                (middle, high) if self._bytes(middle) <= room.n_bytes else (low, middle - 1)
-            )
+            low, high = (middle, high) if self._bytes(middle) <= room.n_bytes else (low, middle - 1)
         return low, room.by
 
     def _bytes(self, n_pages: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from firstlight.core.reason import Phase
 from firstlight.engine.build import Parts, Progress
+from firstlight.engine.gpu import tolerance_of
 from firstlight.engine.merge_check import check_merge
 from firstlight.engine.pool_memory import PoolMemory
 from firstlight.errors import ConfigError
@@ -30,7 +31,9 @@ def verify(parts: Parts, progress: Progress | None = None) -> dict[str, Any]:
         raise ConfigError("there is nothing to verify: graphs are turned off")
     adapter = parts.model.adapter
     memory = PoolMemory(parts.pool, parts.kv, parts.memory, parts.placement)
-    prover = Prover(adapter.contract, memory, level=ProofLevel.FULL)
+    prover = Prover(
+        adapter.contract, memory, level=ProofLevel.FULL, tolerance=tolerance_of(parts.gpu)
+    )
     began = time.perf_counter()
     cases, wrong = check_merge(adapter)
     merge = {

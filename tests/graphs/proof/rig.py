@@ -32,7 +32,7 @@ from firstlight.graphs import (
     body_slots,
     phase_extent,
 )
-from firstlight.graphs.proof import Placed, ProofLevel, Prover
+from firstlight.graphs.proof import Placed, ProofLevel, Prover, Tolerance
 
 HIDDEN, EXTRA, HEADS = 16, 8, 2
 PAGE, PAGES, MAX_CONTEXT = 4, 24, 24
@@ -201,6 +201,7 @@ class Rig:
         memory: Callable[[PagedDecoder], Pages] = Pages,
         backend: Any = None,
         specs: Callable[[list[SlotSpec]], None] = lambda specs: None,
+        tolerance: Tolerance | None = None,
     ) -> None:
         self.decoder = PagedDecoder() if decoder is None else decoder
         self.memory = memory(self.decoder)
@@ -215,7 +216,7 @@ class Rig:
             self.owned.add(tensor, f"pool {name}")
         self.owned.add_module(self.decoder)
         self.buckets = BucketTable(buckets)
-        self.prover = Prover(CONTRACT, self.memory, level=level)
+        self.prover = Prover(CONTRACT, self.memory, level=level, tolerance=tolerance)
         self.runner = GraphRunner(
             phase, registry=self.registry, buckets=self.buckets,
             backend=TapeBackend() if backend is None else backend,

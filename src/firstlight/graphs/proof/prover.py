@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from firstlight.graphs.proof import equality
 from firstlight.graphs.proof.agree import Reference, check_agreement
 from firstlight.graphs.proof.bench import Bench, Outcome, Subject
 from firstlight.graphs.proof.cases import Case, Limits, Media, mixed_case, plan_cases
+from firstlight.graphs.proof.churn import churn, replay_order
 from firstlight.graphs.proof.compare import difference, largest
 from firstlight.graphs.proof.contents import Batch, Contents
 from firstlight.graphs.proof.inputs import (
@@ -32,6 +32,7 @@ from firstlight.graphs.proof.order import BLOCK_MATES, check_order
 from firstlight.graphs.proof.policy import check_fill
 from firstlight.graphs.proof.report import BucketProof, Finding, ProofLevel, unique, unread_text
 from firstlight.graphs.proof.sampled import check_windows, poisoned_replay
+from firstlight.graphs.proof.spread import Spread, dtype_limit, eager_spread
 from firstlight.graphs.proof.visible import unseen, with_unseen_changed
 from firstlight.graphs.slots import EMBEDS
 
@@ -50,7 +51,8 @@ class Tolerance:
 
     Attributes:
         replay: largest absolute difference between a replay and eager at the same shape. 0 on a
-            CPU: the same kernels run on the same shapes.
+            CPU: the same kernels run on the same shapes. None: measured for each bucket, see
+            :mod:`firstlight.graphs.proof.spread`.
         alone: largest difference between a batch's rows and the same request run alone and
             unpadded, in units of the largest output. Other shapes sum in another order, so this
             cannot be 0; a lost or foreign row is of order 1. None: by dtype.
@@ -59,7 +61,7 @@ class Tolerance:
             many they get. None: by dtype.
     """
 
-    replay: float = 0.0
+    replay: float | None = 0.0
     alone: float | None = None
     padding: float | None = None
 
@@ -115,6 +117,7 @@ class Prover:
         self._plane_limits = plane_limits
         self._seed = seed
         self._references: dict[Phase, Reference] = {}
+        self._spreads: dict[tuple[Phase, int], Spread] = {}
 
     def prove(self, subject: Subject, *, declarations: bool = True) -> BucketProof:
         """Check one bucket; slots and memory are afterwards as they were.
@@ -190,6 +193,8 @@ class Prover:
     def prove_order(self, subjects: Sequence[Subject]) -> dict[int, Finding]:
         """Replay all buckets in shuffled order; finds graphs that spoil each other's memory.
 
+        Between replays other memory comes and goes, so that what nobody holds is lost.
+
         Returns:
             a finding for each bucket whose replay then differs from its eager run.
         """
@@ -199,14 +204,14 @@ class Prover:
             outcome = self._once(subject, eager=True)
             if outcome is not None:
                 expected[subject.bucket] = outcome
-        order = [*expected, *expected]
-        random.Random(self._seed).shuffle(order)
         found: dict[int, Finding] = {}
         previous = 0
-        for bucket in order:
-            outcome = self._once(by_bucket[bucket], eager=False)
+        for bucket in replay_order(list(expected), self._seed):
+            subject = by_bucket[bucket]
+            churn(subject.registry.buffer(EMBEDS).device)
+            outcome = self._once(subject, eager=False)
             assert outcome is not None
-            gap = difference(outcome.hidden, expected[bucket].hidden, self._tolerance.replay)
+            gap = difference(outcome.hidden, expected[bucket].hidden, self._allowed(subject))
             if gap is not None and bucket not in found:
                 where = f"output row {gap.first}, after a replay of the bucket of {previous} rows"
                 compared = f"{equality.REPLAY_EAGER}, all buckets in shuffled order"
@@ -284,11 +289,11 @@ class Prover:
     ) -> Outcome:
         """Replay against eager at the same shape; for the first batch also input by input."""
         expected = bench.eager(batch)
+        tally.findings += self._measure(bench, batch, case.name)
+        allowed = self._allowed(bench.subject)
         found = bench.replay(batch)
         tally.worst = max(tally.worst, largest(found.hidden, expected.hidden))
-        different = equality.compare_runs(
-            bench, batch, found, expected, case.name, self._tolerance.replay
-        )
+        different = equality.compare_runs(bench, batch, found, expected, case.name, allowed)
         tally.findings += different
         tally.findings += equality.check_untouched(bench, batch, found, case.name)
         if first and (declarations or different):
@@ -305,6 +310,27 @@ class Prover:
         if first or self.level is ProofLevel.FULL:
             self._reach(bench, batch, found, case.name, tally)
         return found
+
+    def _measure(self, bench: Bench, batch: Batch, name: str) -> list[Finding]:
+        """Where the tolerance is to be measured, how far eager runs lie apart; once a bucket."""
+        key = (bench.subject.phase, bench.subject.bucket)
+        if self._tolerance.replay is not None or key in self._spreads:
+            return []
+        spread = self._spreads[key] = eager_spread(bench, batch)
+        limit = dtype_limit(bench.subject.registry.spec(EMBEDS).dtype)
+        if spread.relative <= limit:
+            return []
+        shapes = ", ".join(map(str, spread.shapes))
+        where = f"eager runs at {shapes} rows differ by {spread.relative:g} of the largest output, "
+        where += f"more than {limit:g}: too far apart to compare a replay with"
+        return [Finding(name, "eager runs at other shapes", where, spread.size)]
+
+    def _allowed(self, subject: Subject) -> float:
+        """What a replay of the bucket may differ by, absolute."""
+        if self._tolerance.replay is not None:
+            return self._tolerance.replay
+        spread = self._spreads.get((subject.phase, subject.bucket))
+        return 0.0 if spread is None else spread.tolerance
 
     def _reach(self, bench: Bench, batch: Batch, found: Outcome, name: str, tally: _Tally) -> None:
         """What rows see: of memory nothing that is not theirs, of each other nothing later."""
@@ -340,7 +366,7 @@ class Prover:
             if not replays:
                 continue
             replay = bench.replay(change.batch, change.state)
-            gap = difference(replay.hidden, eager.hidden, self._tolerance.replay)
+            gap = difference(replay.hidden, eager.hidden, self._allowed(bench.subject))
             if gap is not None:
                 still = read and not is_read(found, replay, stored=change.stored)
                 where = f"{change.what}: " + (
