@@ -14,8 +14,10 @@ from firstlight.config import EngineConfig
 from firstlight.core.reason import Mode
 from firstlight.engine import native_tier
 from firstlight.engine.native_tier import open_tier
-from firstlight.errors import ConfigError
-from firstlight.native import Kernels, NativeUnavailableError
+from firstlight.errors import ConfigError, ModelLoadError
+from firstlight.models.fuse.report import FuseReport
+from firstlight.models.fuse.rounding import round_layer
+from firstlight.native import Kernels, NativeUnavailableError, WeightFormat
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import GREEDY, reference, tiny_llm, user
 from tests.pictures import picture
@@ -116,3 +118,14 @@ def test_two_engines_with_folders_of_their_own_share_the_kernels(
     assert first.parts.native.kernels is second.parts.native.kernels
     want = first.chat(user(QUESTION), GREEDY).token_ids
     assert second.chat(user(QUESTION), GREEDY).token_ids == want
+
+
+def test_a_weight_that_codes_cannot_hold_is_named() -> None:
+    kernels = open_tier(EngineConfig(), torch.float32).kernels
+    if kernels is None:
+        pytest.skip("no compiled kernels here")
+    layer = torch.nn.Sequential(torch.nn.Linear(32, 4))
+    with torch.no_grad():
+        layer[0].weight[1, 2] = float("nan")
+    with pytest.raises(ModelLoadError, match=r"0\.weight of a decoder layer: .*NaN.*INT4"):
+        round_layer(layer, kernels, WeightFormat.INT4, FuseReport())

@@ -29,8 +29,8 @@ def test_sizes_of_panels_are_the_librarys(kernels: Kernels, format: WeightFormat
         ((torch.zeros(()), W, None, 0, 20), "x is"),
         ((X.bfloat16(), W, None, 0, 20), "x is torch.bfloat16"),
         ((X[:, :62], W, None, 0, 20), "weight is"),
-        ((X[:, :63], W, None, 0, 20), "x is 63 columns"),
-        ((X[:, :48], W, None, 3, 20), "x is 48 columns"),
+        ((X[:, :63], W, None, 0, 20), "columns of x is 63"),
+        ((X[:, :48], W, None, 3, 20), "columns of x is 48"),
         ((X, W, None, 0, 33), "weight is"),
         ((X, W.view(torch.float32), None, 0, 20), "weight is"),
         ((X, W[::2], None, 0, 20), "weight is"),
@@ -83,7 +83,7 @@ def test_rotate_refuses_what_does_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"), [((X[:, :63], 0), "x is 63 columns"), ((X, 2), "kind is 2")]
+    ("arguments", "name"), [((X[:, :63], 0), "columns of x is 63"), ((X, 2), "kind is 2")]
 )
 def test_gate_refuses_what_does_not_fit(
     kernels: Kernels, arguments: tuple[Any, ...], name: str

@@ -37,16 +37,15 @@ def check_linear(x: Tensor, weight: Tensor, bias: Tensor | None, format: int, n:
     _activations("linear", x)
     kind, k = WeightFormat(format), x.shape[-1]
     if kind.has_codes:
-        _want(k % BLOCK == 0, "linear", "x", f"{k} columns", f"a multiple of {BLOCK}")
+        _want(k % BLOCK == 0, "linear", "columns of x", k, "a multiple of {}", BLOCK)
     else:
         plain = DTYPES[kind]
-        _want(x.dtype is plain, "linear", "x", x.dtype, f"{plain}, as the weight")
-        _want(k % 2 == 0, "linear", "x", f"{k} columns", "an even number")
+        _want(x.dtype is plain, "linear", "x", x, "{}, as the weight", plain)
+        _want(k % 2 == 0, "linear", "columns of x", k, "an even number")
     size = -(-n // calls.LANES) * panel_bytes(kind, k)
     good = weight.dtype is torch.uint8 and weight.is_contiguous() and weight.numel() == size
-    _want(
-        good, "linear", "weight", _of(weight), f"{size} bytes of uint8: {n} outputs of {k} inputs"
-    )
+    of = "{} bytes of uint8: {} outputs of {} inputs"
+    _want(good, "linear", "weight", weight, of, size, n, k)
     _matches("linear", "bias", bias, x.dtype, n)
 
 
@@ -62,13 +61,13 @@ def check_rotate(
     """Arguments of ``firstlight::rotate``; raises ValueError."""
     _activations("rotate", x)
     good = 0 < dim <= LARGEST_ROTATED and dim % 2 == 0
-    _want(good, "rotate", "head_dim", dim, f"an even number up to {LARGEST_ROTATED}")
+    _want(good, "rotate", "head_dim", dim, "an even number up to {}", LARGEST_ROTATED)
     good = x.ndim == 2 and x.shape[1] % dim == 0 and (x.shape[1] == 1 or x.stride(1) == 1)
-    _want(good, "rotate", "x", _of(x), f"contiguous rows of heads of {dim} columns")
+    _want(good, "rotate", "x", x, "contiguous rows of heads of {} columns", dim)
     for name, table in (("cos", cos), ("sin", sin)):
         rows = prod(table.shape[:-1])
         good = table.dtype is x.dtype and table.shape[-1] == dim and rows == x.shape[0]
-        _want(good, "rotate", name, _of(table), f"{x.dtype} [{x.shape[0]}, {dim}]")
+        _want(good, "rotate", name, table, "{} [{}, {}]", x.dtype, x.shape[0], dim)
     dtype = torch.float32 if offset else x.dtype
     _matches("rotate", "weight", weight, dtype, x.shape[1] // dim, dim)
 
@@ -76,7 +75,8 @@ def check_rotate(
 def check_gate(x: Tensor, kind: int) -> None:
     """Arguments of ``firstlight::gate``; raises ValueError."""
     _activations("gate", x)
-    _want(x.shape[-1] % 2 == 0, "gate", "x", f"{x.shape[-1]} columns", "gate and up, equally many")
+    k = x.shape[-1]
+    _want(k % 2 == 0, "gate", "columns of x", k, "gate and up, equally many")
     _want(kind in (0, 1), "gate", "kind", kind, "0 (SiLU), 1 (GELU by tanh)")
 
 
@@ -90,21 +90,22 @@ def check_attend(
         ValueError: heads that the kernels have no room for, or tensors that lie otherwise.
     """
     dims = (q.shape[2], v.shape[2])
-    known = f"float32 or bfloat16, heads of up to {calls.LARGEST_HEAD} columns, keys of even many"
-    _want(calls.can_attend(q.dtype, *dims), "attend_rows", "q", f"{q.dtype} {dims}", known)
+    known = "float32 or bfloat16, heads of up to {} columns, keys of even many"
+    good = calls.can_attend(q.dtype, *dims)
+    _want(good, "attend_rows", "q", q, known, calls.LARGEST_HEAD)
     heads, kv_heads = q.shape[1], k.shape[1]
     good = kv_heads > 0 and heads % kv_heads == 0
-    _want(good, "attend_rows", "heads", heads, f"a multiple of {kv_heads} heads of keys")
+    _want(good, "attend_rows", "heads", heads, "a multiple of {} heads of keys", kv_heads)
     for name, t, dim in (("q", q, dims[0]), ("k", k, dims[0]), ("v", v, dims[1])):
         good = t.dtype is q.dtype and t.shape[2] == dim and t.stride(2) == 1
-        _want(good, "attend_rows", name, _of(t), f"{q.dtype} heads of {dim} contiguous columns")
+        _want(good, "attend_rows", name, t, "{} heads of {} contiguous columns", q.dtype, dim)
     for name, t, dim in (("k_pool", k_pool, dims[0]), ("v_pool", v_pool, dims[1])):
         good = t.dtype is q.dtype and t.shape[2:] == (kv_heads, dim) and t.stride(3) == 1
         good = good and t.stride(0) == t.shape[1] * t.stride(1)
-        wanted = f"{q.dtype} [pages, page_size, {kv_heads}, {dim}] with evenly spaced tokens"
-        _want(good, "attend_rows", name, _of(t), wanted)
+        wanted = "{} [pages, page_size, {}, {}] with evenly spaced tokens"
+        _want(good, "attend_rows", name, t, wanted, q.dtype, kv_heads, dim)
     same = k_pool.shape[:2] == v_pool.shape[:2]
-    _want(same, "attend_rows", "v_pool", _of(v_pool), f"as many tokens as {_of(k_pool)}")
+    _want(same, "attend_rows", "v_pool", v_pool, "as many pages and tokens as k_pool")
     requests, rows = page_table.shape[0], k.shape[0]
     _matches("attend_rows", "write_locations", write_locations, torch.int64, rows)
     _matches("attend_rows", "page_table", page_table, torch.int32, requests, page_table.shape[1])
@@ -114,20 +115,23 @@ def check_attend(
 
 
 def _activations(op: str, x: Tensor) -> None:
-    good = x.dtype in DTYPES and x.ndim > 0 and x.device.type == "cpu"
-    _want(good, op, "x", f"{_of(x)} on {x.device}", "float32 or bfloat16 rows on the CPU")
+    good = x.dtype in DTYPES and x.ndim > 0 and x.is_cpu
+    _want(good, op, "x", x, "float32 or bfloat16 rows on the CPU")
 
 
 def _matches(op: str, name: str, t: Tensor | None, dtype: torch.dtype, *shape: int) -> None:
     if t is not None:
         good = t.dtype is dtype and t.shape == shape and t.is_contiguous()
-        _want(good, op, name, _of(t), f"contiguous {dtype} {list(shape)}")
+        _want(good, op, name, t, "contiguous {} {}", dtype, list(shape))
 
 
-def _want(good: bool, op: str, name: str, found: object, accepted: str) -> None:
-    if not good:
-        raise ValueError(f"firstlight::{op}: {name} is {found}; accepted: {accepted}")
-
-
-def _of(t: Tensor) -> str:
-    return f"{t.dtype} {list(t.shape)} with strides {list(t.stride())}"
+def _want(good: bool, op: str, name: str, found: object, accepted: str, *of: object) -> None:
+    """``accepted`` has places for ``of``: nothing is written where all is well."""
+    if good:
+        return
+    if isinstance(found, Tensor):
+        found = (
+            f"{found.dtype} {list(found.shape)} with strides {list(found.stride())} "
+            f"on {found.device}"
+        )
+    raise ValueError(f"firstlight::{op}: {name} is {found}; accepted: {accepted.format(*of)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from firstlight.errors import ModelLoadError
 from firstlight.models.fuse.report import FuseReport
 from firstlight.native import Kernels, WeightFormat, can_pack
 
@@ -23,6 +24,9 @@ def round_layer(
 
     Args:
         report: gets how many were rounded, and which were not.
+
+    Raises:
+        ModelLoadError: a weight has values that codes cannot hold, such as NaN.
     """
     for name, module in layer.named_modules():
         if type(module) is not nn.Linear:
@@ -32,7 +36,10 @@ def round_layer(
                 f"its {module.in_features} inputs are no multiple of 32"
             )
             continue
-        rounded = kernels.unpack(kernels.pack(module.weight, format))
+        try:
+            rounded = kernels.unpack(kernels.pack(module.weight, format))
+        except ValueError as error:
+            raise ModelLoadError(f"{name}.weight of a decoder layer: {error}") from error
         module.weight = nn.Parameter(rounded, requires_grad=False)
         report.stored[format.name.lower()] = report.stored.get(format.name.lower(), 0) + 1
 
