@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import threading
 import time
@@ -230,6 +231,30 @@ def test_what_cannot_finish_in_time_is_told_so(
             drained(server)
             *_, last = chunks
         assert last["error"]["code"] == "shutting_down"
+
+
+def test_a_second_ctrl_c_waits_for_nothing_and_tells_who_waits(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(parts, drain_seconds=60) as server, server.client() as http:
+        plain = Step.run
+
+        def slow(step: Step, plan: BatchPlan[Any]) -> StepResult:
+            time.sleep(0.02)
+            return plain(step, plan)
+
+        monkeypatch.setattr(Step, "run", slow)
+        with http.stream("POST", CHAT, json=body(tokens=900, stream=True)) as response:
+            chunks = events(response)
+            next(chunks)
+            began = time.monotonic()
+            server.server.handle_exit(signal.SIGINT, None)
+            wait_for(lambda: server.service.engine.draining)
+            server.server.handle_exit(signal.SIGINT, None)
+            *_, last = chunks
+        assert last["error"]["code"] == "shutting_down"
+        wait_for(lambda: not server.service.engine.loop.alive)
+        assert time.monotonic() - began < 10
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(parts: Parts) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firstlight.engine.aio import Intake
-from firstlight.errors import OverloadedError
+from firstlight.errors import DrainingError, OverloadedError
 from firstlight.server.disconnect import ClientLeft
 from firstlight.server.failures import ApiError, Failure, failure_of, is_foreseen
 from firstlight.server.keys import KeyRing
@@ -75,6 +75,11 @@ class RequestLog:
                 log_event(
                     _LOG, "internal error", logging.ERROR, request=request_id, at=trace(error)
                 )
+            if not status:
+                await failure.response()(scope, receive, named)
+        except asyncio.CancelledError:  # uvicorn would tell the client that the server is at fault
+            failure = failure_of(DrainingError("the server ended before the answer"), request_id)
+            facts["error"] = failure.code
             if not status:
                 await failure.response()(scope, receive, named)
         finally:

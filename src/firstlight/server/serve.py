@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
@@ -81,6 +81,9 @@ def key_ring(settings: ServerSettings, environ: Mapping[str, str] | None = None)
     return KeyRing([*settings.api_keys, *of_file, *api_keys_from(environ)])
 
 
+_HURRY_S: Final = 1  # what clients get to take the end of their answers after a second Ctrl-C
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, whose end lets requests in flight finish, and tells those that cannot."""
 
@@ -97,6 +100,7 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
         self._events: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._hurried = False
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen; then say where."""
@@ -129,7 +133,8 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal lets requests finish; a second Ctrl-C does not.
+        """The first signal lets requests finish; a second Ctrl-C tells them that they cannot, and a
+        third one does not even do that.
 
         Meanwhile connections are taken, so that who comes is told instead of hung up on, and
         ``/health`` can say why.
@@ -140,8 +145,17 @@ class Server(uvicorn.Server):
             self.should_exit = True
         elif self._draining is None:
             self._events.call_soon_threadsafe(self._drain)
+        elif sig == signal.SIGINT and not self.should_exit and not self._hurried:
+            self._hurried = True
+            self.config.timeout_graceful_shutdown = _HURRY_S
+            self._events.call_soon_threadsafe(self._hurry)
         elif sig == signal.SIGINT:
             self.should_exit = self.force_exit = True
+
+    def _hurry(self) -> None:
+        if self._draining is not None:
+            self._draining.cancel()
+        self._draining = asyncio.ensure_future(self._drain_and_end(0))
 
     def _drain(self) -> None:
         if self._draining is None:
@@ -153,8 +167,12 @@ class Server(uvicorn.Server):
     async def _drain_and_end(self, seconds: float) -> None:
         try:
             await self._service.engine.drain(seconds)
-        finally:
+        except asyncio.CancelledError:  # by a second Ctrl-C, which has begun another one
+            return
+        except Exception:
             self.should_exit = True
+            raise
+        self.should_exit = True
 
 
 def serve(
