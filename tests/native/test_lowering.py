@@ -122,3 +122,33 @@ def test_attention_of_several_graphs_shares_scratch_memory(backend: TapeBackend)
         assert LOWERED in forms_of(graph)
         assert torch.equal(graph.replay(), want)
         assert memory.q.isfinite().all()
+
+
+def test_a_recording_computes_nothing_that_depends_on_slots_and_all_that_is_constant(
+    kernels: Kernels,
+) -> None:
+    weight = torch.randn(16, 32)
+    packed = kernels.pack(weight)
+    lowering, stood_in = NativeLowering(kernels), list[int]()
+    op = torch.ops.firstlight.linear.default
+
+    def stand_in(x: Tensor, *rest: Any) -> Any:
+        stood_in.append(len(x))
+        return lowering_op(x, *rest)
+
+    lowering_op = lowering.stand_ins[op]
+    lowering.stand_ins = {op: stand_in}
+    x, table = torch.randn(3, 32), torch.randn(5, 32)
+
+    def linear(rows: Tensor) -> Tensor:
+        out: Tensor = torch.ops.firstlight.linear(rows, packed.data, None, 0, 16)
+        return out
+
+    graph = capture(
+        lambda: linear(x) + linear(table)[:3],
+        slots={"x": x}, weights={"packed": packed.data, "table": table},
+        backend=TapeBackend(lowering=lowering),
+    )  # fmt: skip
+    assert stood_in == [3]
+    torch.testing.assert_close(graph.replay(), x @ weight.t() + (table @ weight.t())[:3])
+    assert graph.counts.folded == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from firstlight.native import calls
 from firstlight.native.instruction import Instruction
 from firstlight.native.kernels import Kernels
-from firstlight.native.ops import scratch_of
+from firstlight.native.ops import scratch_of, stand_ins
 
 Lowered = Sequence[Instruction] | None
 
@@ -28,6 +28,7 @@ class NativeLowering:
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
         self._scratch = torch.empty(0)
+        self.stand_ins: Mapping[Any, Callable[..., Any]] = stand_ins()
         self._rules: dict[str, Callable[..., Lowered]] = {
             "firstlight.linear.default": _linear,
             "firstlight.rms_norm.default": _rms_norm,

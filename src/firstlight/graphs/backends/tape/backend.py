@@ -77,11 +77,15 @@ class TapeBackend:
             CaptureError: as for :meth:`capture`.
         """
         with torch.inference_mode(False):
-            return record(fn, owned, self._kernels, self._device)
+            return self._record(fn, owned)
+
+    def _record(self, fn: Callable[[], torch.Tensor], owned: Ownership) -> Recording:
+        stand_ins = None if self._lowering is None else self._lowering.stand_ins
+        return record(fn, owned, self._kernels, self._device, stand_ins)
 
     def _capture(self, fn: Callable[[], torch.Tensor], owned: Ownership, label: str) -> TapeGraph:
         started = time.perf_counter()
-        recording = record(fn, owned, self._kernels, self._device)
+        recording = self._record(fn, owned)
         recorded = time.perf_counter()
         folded = fold(recording)
         fresh = self._constants.share(recording, folded.constants)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch._ops import OpOverload
 
 from firstlight.graphs.arena import ScratchArena
 from firstlight.graphs.backends.tape.choose import FormChooser
@@ -72,6 +73,11 @@ class Lowering(Protocol):
     @property
     def form(self) -> str:
         """What a step that was lowered is said to run as."""
+        ...
+
+    @property
+    def stand_ins(self) -> Mapping[OpOverload, Callable[..., Any]]:
+        """What a recording may call in place of operations, see :func:`~.recorder.record`."""
         ...
 
     def lower(

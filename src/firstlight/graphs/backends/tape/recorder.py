@@ -41,17 +41,20 @@ def record(
     owned: Ownership,
     kernels: Kernels,
     device: torch.device | None = None,
+    stand_ins: Kernels | None = None,
 ) -> Recording:
     """Call ``fn`` once, for real, and return what it did.
 
     Args:
+        stand_ins: give results of the right shapes and compute nothing. They are called for what
+            depends on slots, whose values no graph keeps: then a recording costs no arithmetic.
         device: where its tensors lie; None is the CPU. On another device, tensors of the CPU may
             take part too: whether a replay can do with them is for the backend to say.
 
     Raises:
         CaptureError: an operation cannot be held by a graph, or the result is not one tensor.
     """
-    recorder = Recorder(owned, kernels, device)
+    recorder = Recorder(owned, kernels, device, stand_ins)
     with torch.no_grad(), HostReadGuard(), recorder:
         output = fn()
     if not isinstance(output, torch.Tensor):
@@ -67,12 +70,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The dispatch mode; one per recording."""
 
     def __init__(
-        self, owned: Ownership, kernels: Kernels, device: torch.device | None = None
+        self,
+        owned: Ownership,
+        kernels: Kernels,
+        device: torch.device | None = None,
+        stand_ins: Kernels | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self._owned = owned
         self._kernels = kernels
+        self._stand_ins = stand_ins or {}
         self._device = torch.device("cpu") if device is None else device
         self._index: dict[int, int] = {}
         # A weak reference keeps the address of a freed storage's header from being reused, so that
@@ -103,8 +111,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if facts.host_value:
             self._adopt_host_value(args[0])
         before = self._places(facts.name, args, kwargs)
+        kernel = self._kernels.get(func, func)
+        if func in self._stand_ins and self._depends_on_slots(before):
+            kernel = self._stand_ins[func]
         with torch._C.DisableTorchFunction():
-            result = self._kernels.get(func, func)(*args, **kwargs)
+            result = kernel(*args, **kwargs)
         self._note(func, facts, args, kwargs, before, result)
         return result
 
@@ -127,6 +138,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         record.n_bytes = max(record.n_bytes, tensor.untyped_storage().nbytes())
         offset = int(tensor.storage_offset())
         return Place(index, offset, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def _depends_on_slots(self, places: _Arguments) -> bool:
+        read = (p.storage for p in leaves(places) if isinstance(p, Place))
+        return any(self._varies(i) for i in read)
+
+    def _varies(self, index: int) -> bool:
+        owned = self.recording.storages[index].origin is Origin.OWNED
+        return owned or index in self._variable
 
     def _known(self, tensor: torch.Tensor) -> int | None:
         return self._index.get(tensor.untyped_storage()._cdata)
