@@ -7,7 +7,13 @@ import torch
 from hypothesis import given, settings
 
 from firstlight.attention import attention_, attention_op
-from firstlight.attention.cuda import attention_cuda_, kernel_of, one_row_each, pool_choices
+from firstlight.attention.cuda import (
+    attention_cuda_,
+    decode_op,
+    kernel_of,
+    one_row_each,
+    pool_choices,
+)
 from firstlight.attention.gathered import attention_gathered_
 from firstlight.attention.serves import GATHERED, Choice
 from firstlight.memory import KVLayout, KVPool, LayerShape
@@ -29,6 +35,12 @@ def test_a_batch_of_one_row_each_equals_one_of_last_rows(batch: Batch) -> None:
     want = batch.run(attention_).out
     got = batch.run(lambda *args: one_row_each(attention_gathered_)(*args[:-1], False)).out
     torch.testing.assert_close(got, want, atol=2e-6, rtol=1e-5)
+
+
+def test_only_a_gpus_decode_runner_says_that_rows_are_last_ones() -> None:
+    op = attention_op()
+    assert decode_op(op, torch.device("cpu")) is op
+    assert decode_op(op, torch.device("cuda")) is not op
 
 
 def test_each_shape_of_a_pool_has_its_choice() -> None:

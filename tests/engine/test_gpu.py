@@ -18,9 +18,10 @@ from firstlight.config import EngineConfig
 from firstlight.core.reason import Phase
 from firstlight.engine.build import Parts, build, load
 from firstlight.engine.gpu import Gpu, kv_room
+from firstlight.engine.inspection import describe
 from firstlight.errors import CaptureError, ConfigError
 from firstlight.graphs import BucketState
-from firstlight.graphs.backends.cuda import MemoryCounters, SegmentedGraph
+from firstlight.graphs.backends.cuda import MemoryCounters, SegmentedGraph, last_run
 from tests.conftest import TinyCheckpoint
 from tests.graphs.fake_cuda import MIB, FakeApi
 
@@ -135,6 +136,17 @@ def test_a_device_that_is_full_is_refused_with_need_have_and_setting(
     message = str(caught.value)
     assert message.startswith(f"gpu_memory = {share} (it leaves 0 of {256 * MIB} bytes) is too")
     assert "two pages (one is the sink) of 4 tokens take" in message
+
+
+def test_a_report_says_the_backend_the_memory_and_where_it_was_last_run(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    parts = on_gpu(tiny_checkpoint("llama"), FakeApi())
+    report = describe(parts)
+    assert report["backend"] == "cuda"
+    assert report["gpu"]["verified"] == last_run()
+    assert report["gpu"]["kv"] == parts.pool.nbytes
+    assert {row["kind"] for row in report["bytes"]} >= {"graph", "scratch", "kv"}
 
 
 def test_a_pool_of_a_set_size_is_never_replaced(tiny_checkpoint: TinyCheckpoint) -> None:

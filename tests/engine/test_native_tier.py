@@ -124,8 +124,8 @@ def test_a_weight_that_codes_cannot_hold_is_named() -> None:
     kernels = open_tier(EngineConfig(), torch.float32).kernels
     if kernels is None:
         pytest.skip("no compiled kernels here")
-    layer = torch.nn.Sequential(torch.nn.Linear(32, 4))
-    with torch.no_grad():
-        layer[0].weight[1, 2] = float("nan")
+    linear = torch.nn.Linear(32, 4)
+    linear.weight.data[1, 2] = float("nan")
+    layer = torch.nn.Sequential(linear)
     with pytest.raises(ModelLoadError, match=r"0\.weight of a decoder layer: .*NaN.*INT4"):
         round_layer(layer, kernels, WeightFormat.INT4, FuseReport())

@@ -111,6 +111,16 @@ def test_buckets_are_captured_largest_first_into_one_arena() -> None:
     assert scratch[1:] == [0, 0]
 
 
+def test_what_a_plan_takes_beforehand_belongs_to_the_first_graph() -> None:
+    slots, backend = Slots(), CudaBackend(FakeApi(), attention=(attend_op(),))
+    plan = backend.plan(slots.layers, owned=slots.owned, label="rehearsal")
+    graph = backend.capture(slots.layers, owned=slots.owned, label="test")
+    assert graph.taken.scratch == backend.scratch.bytes > 0
+    assert [s.kind for s in plan.segments] == [s.kind for s in graph.plan.segments]
+    again = backend.capture(slots.layers, owned=slots.owned, label="test")
+    assert again.taken.scratch == 0
+
+
 def test_bytes_and_seconds_of_a_bucket_are_told_by_what_they_are_for() -> None:
     rig = Rig(backend=cut_at_softmax(FakeApi(grows=3 * MIB, driver=MIB)))
     rig.runner.capture_all()

@@ -108,12 +108,13 @@ def test_weights_of_few_bits_without_the_kernels_are_refused(
 
 
 def test_a_layer_whose_inputs_are_no_multiple_of_32_stays_and_is_named(kernels: Kernels) -> None:  # noqa: F811
-    layer = nn.ModuleDict({"narrow": nn.Linear(48, 16), "wide": nn.Linear(64, 16)})
-    before = {name: module.weight.detach().clone() for name, module in layer.items()}
+    narrow, wide = nn.Linear(48, 16), nn.Linear(64, 16)
+    before = [linear.weight.detach().clone() for linear in (narrow, wide)]
     report = FuseReport()
+    layer = nn.ModuleDict({"narrow": narrow, "wide": wide})
     round_layer(layer, kernels, WeightFormat.INT4, report)
-    assert torch.equal(layer["narrow"].weight, before["narrow"])
-    assert torch.equal(layer["wide"].weight, rounded_int4(before["wide"]))
+    assert torch.equal(narrow.weight, before[0])
+    assert torch.equal(wide.weight, rounded_int4(before[1]))
     assert report.left == {"narrow as INT4": "its 48 inputs are no multiple of 32"}
     assert report.stored == {"int4": 1}
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from firstlight.core.output import TokenLogprob
-from firstlight.server.token_text import TokenText
+from firstlight.server.token_text import Place, TokenText
 
 
 class Pieces:
@@ -53,15 +53,21 @@ HALVES = TokenText(Pieces(("a", "a"), ("Ã", "\ufffd"), ("Ä", "\ufffd")))
 
 def test_what_is_impossible_is_a_number_that_json_has() -> None:
     """H28"""
-    for value in (HALVES.chat(ENTRY), HALVES.completion(ENTRY, 0)):
+    for value in (HALVES.chat(ENTRY), HALVES.completion(ENTRY, Place())):
         assert "-9999.0" in json.dumps(value, allow_nan=False)
 
 
 def test_halves_of_characters_are_told_apart() -> None:
-    (rivals,) = HALVES.completion(ENTRY, 0)["top_logprobs"]
+    (rivals,) = HALVES.completion(ENTRY, Place())["top_logprobs"]
     assert rivals == {"bytes:\\xc3": -0.5, "bytes:\\xc4": -9999.0}
 
 
 def test_offsets_count_the_characters_before() -> None:
     entries = tuple(TokenLogprob(0, -1.0) for _ in range(3))
-    assert HALVES.completion(entries, 7)["text_offset"] == [7, 8, 9]
+    assert HALVES.completion(entries, Place(7))["text_offset"] == [7, 8, 9]
+
+
+def test_tokens_that_share_a_character_have_its_offset() -> None:
+    place = Place()
+    pieces = [b"a", "😀".encode()[:1], "😀".encode()[1:], b"b", b"\xe2", b"c"]
+    assert [place.move(piece) for piece in pieces] == [0, 1, 1, 2, 3, 4]

@@ -15,6 +15,7 @@ from tools.docs.figures import figures
 from tools.docs.load import load_incidents, load_run
 from tools.docs.markdown import table
 from tools.docs.pages import ROOT
+from tools.docs.quality import quality
 
 from firstlight import errors
 from firstlight.config import EngineConfig
@@ -129,6 +130,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "demo-pictures": demo_pictures,
     "errors": error_tree,
     "figures": figures,
+    "quality": quality,
     "faults": faults.caught,
     "faults-impossible": faults.impossible,
     "faults-tally": faults.tally,

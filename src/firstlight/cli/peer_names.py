@@ -98,7 +98,7 @@ _ONE_PROCESS = "the model runs in one process on one device; only 1 is accepted"
 _GRAPHS = (
     "graphs are set by --buckets and --decode-buckets (sizes), --backend (how), and --eager (none)"
 )
-_WEIGHTS = "weights are served in the type that --dtype names; nothing is quantised"
+_KV = "keys and values have the type that --dtype names; only weights have --quantization"
 _PICTURES = "ask the image processor: --mm-processor-kwargs '{\"max_pixels\": N}', or --detail"
 _PROXY = "TLS and paths are the work of a proxy before the server; it listens on --host and --port"
 
@@ -106,6 +106,7 @@ PEERS: Final[tuple[Peer, ...]] = (
     _same("model", Kind.TEXT, "--model", "--model-path", "-m", "--hf-repo", "-hf", "-hfr"),
     _same("max_context", Kind.INT, "--max-model-len", "--context-length", "--ctx-size", "-c"),
     _same("served_model_name", Kind.LIST, "--alias", "-a"),
+    _same("quantization", Kind.TEXT, "-q"),
     _same("eager", Kind.FLAG, "--enforce-eager", "--disable-cuda-graph", "--eager-mode"),
     _same("max_num_seqs", Kind.INT, "--max-running-requests", "--parallel", "-np"),
     _same(
@@ -197,8 +198,7 @@ PEERS: Final[tuple[Peer, ...]] = (
         "--cb-use-cuda-graph",
         kind=Kind.FLAG,
     ),
-    _no(_WEIGHTS, "--quantization", "-q", neutral=("none",)),
-    _no(_WEIGHTS, "--kv-cache-dtype", "--kv-bits", neutral=("auto",)),
+    _no(_KV, "--kv-cache-dtype", "--kv-bits", neutral=("auto",)),
     _no(
         "attention is firstlight's own; there is nothing to choose",
         "--attention-backend",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from firstlight.graphs.backends.cuda import (
     SegmentedGraph,
     TorchGraphApi,
     cuda_device,
+    last_run,
 )
 from firstlight.graphs.proof import Tolerance
 
@@ -57,6 +58,10 @@ class GpuMemory:
     kv_forecast: int = 0
     graphs: int = 0
     kv: int = 0
+
+    def lines(self) -> list[str]:
+        """For a start: where this was last run on a GPU, and where the memory went."""
+        return [last_run(), self.sentence()]
 
     def sentence(self) -> str:
         """Forecast against what was found."""
@@ -203,5 +208,4 @@ def describe(gpu: Gpu | None) -> dict[str, Any] | None:
     """For reports, ready for JSON; None on a CPU."""
     if gpu is None:
         return None
-    memory = gpu.memory
-    return {name: getattr(memory, name) for name in GpuMemory.__dataclass_fields__}
+    return {"device": str(gpu.api.device), "verified": last_run(), **asdict(gpu.memory)}

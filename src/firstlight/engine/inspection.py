@@ -13,6 +13,7 @@ from firstlight.core.reason import Decision, Phase
 from firstlight.engine.accounting import describe_bytes, describe_seconds
 from firstlight.engine.build import Parts
 from firstlight.engine.costs import describe_costs, describe_waste
+from firstlight.engine.gpu import describe as describe_gpu
 from firstlight.graphs import BucketReport, GraphRunner
 from firstlight.graphs.accounting import Ledger
 
@@ -36,6 +37,7 @@ def describe(parts: Parts) -> dict[str, Any]:
         ],
         "buckets": {phase.value: _buckets(parts, phase, ledger) for phase in runners},
         "backend": "eager" if parts.config.graphs_off else runners[Phase.DECODE].backend.name,
+        "gpu": describe_gpu(parts.gpu),
         "kernels": parts.native.describe(),
         "attention": str(parts.native.attention(parts.pool)),
         "memory": {

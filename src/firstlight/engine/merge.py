@@ -63,9 +63,15 @@ def _clipped(spans: Seq[Span], chunk: Chunk[Sequence]) -> list[Span]:
 def _text_run(
     runs: list[tuple[int, int]], ids: list[int], sequence: Sequence, start: int, end: int, row: int
 ) -> None:
-    if end > start:
-        runs.append((row, end - start))
-        ids.extend(sequence.ids(start, end))
+    """Add a run of text rows to ``(first row, rows)``; one that goes on is one with the last."""
+    if end <= start:
+        return
+    n = end - start
+    if runs and sum(runs[-1]) == row:  # e.g. the requests of a decode step: one copy for all
+        row, before = runs.pop()
+        n += before
+    runs.append((row, n))
+    ids.extend(sequence.ids(start, end))
 
 
 def _media_rows(sequence: Sequence, span: Span, into: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from firstlight.attention import (
     attention_op,
     slot_suffix,
 )
+from firstlight.attention.cuda import decode_op
 from firstlight.config import EngineConfig
 from firstlight.contract import InputContract
 from firstlight.core.reason import Phase
@@ -163,6 +164,8 @@ class RunnerBuilder:
     def _inputs(self, phase: Phase, registry: SlotRegistry) -> Callable[[int], BodyInputs]:
         names = [AttentionNames(suffix) for suffix in self._suffixes]
         op = self._native.attention(self._pool)
+        if phase is Phase.DECODE:
+            op = decode_op(op, self._pool.keys[0].device)
 
         def attention(slots: SlotRegistry, extent: Extent) -> PagedAttention:
             sides = tuple(

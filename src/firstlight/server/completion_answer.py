@@ -14,7 +14,7 @@ from firstlight.server.answers import Answered, new_id, side_by_side
 from firstlight.server.schemas.completion import CompletionRequest
 from firstlight.server.sse import Chunk
 from firstlight.server.timings import timings_of
-from firstlight.server.token_text import TokenText
+from firstlight.server.token_text import Place, TokenText
 from firstlight.server.usage import total_usage, usage_of, usage_so_far
 
 
@@ -47,7 +47,7 @@ class CompletionAnswer:
         ]
         answer = self._frame()
         answer["choices"] = [
-            self._choice(i, echo + c.text, c.logprobs or (), 0)
+            self._choice(i, echo + c.text, c.logprobs or (), Place())
             | {"finish_reason": c.finish_reason.value}
             for i, (echo, c) in enumerate(choices)
         ]
@@ -59,7 +59,7 @@ class CompletionAnswer:
         options = self.request.stream_options
         continuous = options is not None and bool(options.continuous_usage_stats)
         include = options is not None and bool(options.include_usage)
-        offsets: dict[int, int] = {}
+        places: dict[int, Place] = {}
         echoes = {i: self.echoes[i // self.request.choices] for i in range(self._total)}
         left = self._total
         async with aclosing(side_by_side(self.answered)) as deltas:
@@ -68,7 +68,7 @@ class CompletionAnswer:
                 echo = echoes.pop(index, "")
                 if not (echo or delta.text or delta.logprobs or delta.completion):
                     continue
-                piece = self._piece(index, delta, offsets)
+                piece = self._piece(index, delta, places)
                 piece["text"] = echo + delta.text
                 chunk = self._frame() | {"choices": [piece]}
                 if continuous:
@@ -85,23 +85,21 @@ class CompletionAnswer:
     def _total(self) -> int:
         return len(self.answered) * self.request.choices
 
-    def _piece(self, index: int, delta: Delta, offsets: dict[int, int]) -> dict[str, Any]:
-        offset = offsets.get(index, 0)
-        choice = self._choice(index, delta.text, delta.logprobs, offset)
-        if choice["logprobs"] is not None:
-            offsets[index] = offset + sum(map(len, choice["logprobs"]["tokens"]))
+    def _piece(self, index: int, delta: Delta, places: dict[int, Place]) -> dict[str, Any]:
+        place = places.setdefault(index, Place())
+        choice = self._choice(index, delta.text, delta.logprobs, place)
         if delta.completion is not None:
             choice["finish_reason"] = delta.completion.finish_reason.value
         return choice
 
     def _choice(
-        self, index: int, text: str, logprobs: tuple[TokenLogprob, ...], offset: int
+        self, index: int, text: str, logprobs: tuple[TokenLogprob, ...], place: Place
     ) -> dict[str, Any]:
         asked = self.request.logprobs is not None
         return {
             "index": index,
             "text": text,
-            "logprobs": self.tokens.completion(logprobs, offset) if asked else None,
+            "logprobs": self.tokens.completion(logprobs, place) if asked else None,
             "finish_reason": None,
         }
 

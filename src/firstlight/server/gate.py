@@ -69,17 +69,8 @@ class RequestLog:
             await self._app(scope, receive, named)
         except ClientLeft:
             facts["left"] = True
-        except Exception as error:
-            failure = failure_of(error, request_id)
-            if not is_foreseen(error):
-                log_event(
-                    _LOG, "internal error", logging.ERROR, request=request_id, at=trace(error)
-                )
-            if not status:
-                await failure.response()(scope, receive, named)
-        except asyncio.CancelledError:  # uvicorn would tell the client that the server is at fault
-            failure = failure_of(DrainingError("the server ended before the answer"), request_id)
-            facts["error"] = failure.code
+        except (Exception, asyncio.CancelledError) as error:
+            failure = _failure(error, request_id, facts)
             if not status:
                 await failure.response()(scope, receive, named)
         finally:
@@ -250,6 +241,17 @@ class _Body:
             failure = failure_of(error, "")
             raise ApiError(replace(failure, headers={**failure.headers, **_CLOSE})) from error
         self._held += n_bytes
+
+
+def _failure(error: BaseException, request_id: str, facts: dict[str, Any]) -> Failure:
+    """What is told of what ended a request; what nobody foresaw is logged."""
+    if isinstance(error, asyncio.CancelledError):  # uvicorn would say that the server is at fault
+        failure = failure_of(DrainingError("the server ended before the answer"), request_id)
+        facts["error"] = failure.code
+        return failure
+    if not is_foreseen(error):
+        log_event(_LOG, "internal error", logging.ERROR, request=request_id, at=trace(error))
+    return failure_of(error, request_id)
 
 
 def _refusal(status: int, message: str, code: str) -> ApiError:

@@ -14,6 +14,7 @@ _KEPT = (
     "input_embeds_hidden_size",
     "segments",
     "backend",
+    "gpu",
     "buckets",
     "eager",
     "waste",

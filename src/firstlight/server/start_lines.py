@@ -38,6 +38,8 @@ def start_lines(
         yield f"{'' if i else 'settings':<11}{line}"
     yield from _block("defaults", usual)
     yield from _block("memory", _memory(parts))
+    if parts.gpu is not None:
+        yield from _block("gpu", parts.gpu.memory.lines())
     yield from _block("kernels", [parts.native.sentence()])
     for phase in Phase:
         yield from _block(phase.value, _graphs(parts, phase))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,25 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _BLANK = "\u2581"  # SentencePiece's mark of a blank
 _LEAST = -9999.0
 """Stands for what is impossible: JSON has no infinity."""
+
+
+class Place:
+    """Where a token is in an answer, in characters, of which one may take several tokens.
+
+    Args:
+        chars: before it.
+    """
+
+    def __init__(self, chars: int = 0) -> None:
+        self._chars = chars
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def move(self, raw: bytes) -> int:
+        """The character that a token begins, or goes on with; then the place is behind it."""
+        broken = self._decoder.getstate()[0] and raw and raw[0] & 0xC0 != 0x80
+        at = self._chars + bool(broken)  # half of a character, and no other half
+        self._chars += len(self._decoder.decode(raw))
+        return at
 
 
 class TokenText:
@@ -62,17 +82,14 @@ class TokenText:
             for entry in logprobs
         ]
 
-    def completion(self, logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+    def completion(self, logprobs: Sequence[TokenLogprob], place: Place) -> dict[str, Any]:
         """OpenAI's form for text completions.
 
         Args:
-            offset: characters of the answer before these tokens.
+            place: in the answer, before these tokens; moved behind them.
         """
         texts = [self.text(entry.token_id) for entry in logprobs]
-        offsets = []
-        for text in texts:
-            offsets.append(offset)
-            offset += len(text)
+        offsets = [place.move(self.raw(entry.token_id)) for entry in logprobs]
         return {
             "tokens": texts,
             "token_logprobs": [_finite(entry.logprob) for entry in logprobs],

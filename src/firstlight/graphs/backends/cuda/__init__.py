@@ -10,6 +10,7 @@ from firstlight.graphs.backends.cuda.backend import CudaBackend
 from firstlight.graphs.backends.cuda.cut import Bridge, CapturePlan, Define, Kind, Segment
 from firstlight.graphs.backends.cuda.graph import EagerCall, SegmentedGraph
 from firstlight.graphs.backends.cuda.torch_api import TorchGraphApi, cuda_device, why_no_cuda
+from firstlight.graphs.backends.cuda.verified import GpuRun, gpu_runs, last_run
 
 __all__ = [
     "Bridge",
@@ -18,6 +19,7 @@ __all__ = [
     "CudaBackend",
     "Define",
     "EagerCall",
+    "GpuRun",
     "GraphApi",
     "Kind",
     "MemoryCounters",
@@ -25,5 +27,7 @@ __all__ = [
     "SegmentedGraph",
     "TorchGraphApi",
     "cuda_device",
+    "gpu_runs",
+    "last_run",
     "why_no_cuda",
 ]

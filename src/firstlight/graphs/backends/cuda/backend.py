@@ -90,6 +90,7 @@ class CudaBackend:
         self._attention = frozenset(attention)
         self._chooser = FormChooser({}, api.device, timed=False)
         self._constants = ConstantPool()
+        self._unclaimed = 0  # bytes that a plan took of the arena, and no graph has yet
 
     @property
     def name(self) -> str:
@@ -117,7 +118,9 @@ class CudaBackend:
             CaptureError: as for :meth:`capture`.
         """
         with torch.inference_mode(False), self._room_for(label):
-            return self._build(fn, owned, label)[0].plan
+            built = self._build(fn, owned, label, keep=False)[0]
+        self._unclaimed += built.memory.fresh_bytes
+        return built.plan
 
     @contextmanager
     def _room_for(self, label: str) -> Iterator[None]:
@@ -144,6 +147,7 @@ class CudaBackend:
         self.api.synchronise()
         captured = time.perf_counter()
         self.api.release_unused()  # what recording took, and graphs did not keep
+        scratch, self._unclaimed = built.memory.fresh_bytes + self._unclaimed, 0
         return SegmentedGraph(
             label,
             built.plan,
@@ -151,21 +155,25 @@ class CudaBackend:
             built.output,
             keep=_held(built),
             constants=constants,
-            taken=CaptureBytes(built.memory.fresh_bytes, pools, self._driver(before)),
+            taken=CaptureBytes(scratch, pools, self._driver(before)),
             times=CaptureSeconds(recorded, planned, warmed - started, captured - warmed),
         )
 
     def _build(
-        self, fn: Callable[[], torch.Tensor], owned: Ownership, label: str
+        self, fn: Callable[[], torch.Tensor], owned: Ownership, label: str, *, keep: bool = True
     ) -> tuple[_Built, Any, tuple[float, float]]:
-        """The plan as calls, the constants, and the seconds of recording and of the rest."""
+        """The plan as calls, the constants, and the seconds of recording and of the rest.
+
+        Args:
+            keep: whether other graphs are to share its constants.
+        """
         started = time.perf_counter()
         recording = record(fn, owned, {}, self.api.device)
         recorded = time.perf_counter()
         folded = fold(recording)
         breaks = frozenset() if self.whole else self._attention
         segments = cut(recording, folded, label=label, breaks=breaks, opaque=self._attention)
-        fresh = self._constants.share(recording, folded.constants)
+        fresh = self._constants.share(recording, folded.constants) if keep else {}
         places = plan_memory(recording, folded.ops, folded.constants)
         memory = Memory(recording, places, self.scratch, pin_output=False)
         plan = plan_of(recording, segments, places)
