@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from firstlight.graphs import Ownership
-from firstlight.graphs.backends.cuda import CudaBackend, SegmentedGraph
+from firstlight.graphs.backends.cuda import CudaBackend, GraphApi, SegmentedGraph
 from tests.graphs.fake_cuda import FakeApi
 
 _LIBRARY: Any = torch.library.Library("firstlight_test", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -32,14 +32,15 @@ def _attend(q: Tensor, pool: Tensor, rows: Tensor, out: Tensor) -> None:
 
 def _attend_all(q: Tensor, pool: Tensor, rows: Tensor, out: Tensor) -> None:
     """The same for the live rows, by operations alone: nothing is read on the host."""
-    live = (torch.arange(q.shape[0]) < rows)[:, None]
+    live = (torch.arange(q.shape[0], device=q.device) < rows)[:, None]
     pool[: q.shape[0]].copy_(torch.where(live, q, pool[: q.shape[0]]))
     out.copy_(torch.where(live, 2 * pool[: q.shape[0]], out))
 
 
 _LIBRARY.define("attend_all(Tensor q, Tensor(a!) pool, Tensor rows, Tensor(b!) out) -> ()")
-_LIBRARY.impl("attend", _attend, "CPU")
-_LIBRARY.impl("attend_all", _attend_all, "CPU")
+for _device in ("CPU", "CUDA"):
+    _LIBRARY.impl("attend", _attend, _device)
+    _LIBRARY.impl("attend_all", _attend_all, _device)
 
 
 def attend_op() -> Any:
@@ -55,12 +56,12 @@ def attend_all_op() -> Any:
 class Slots:
     """Static buffers of 6 rows: ``x``, the pool, the number of live rows, a weight."""
 
-    def __init__(self) -> None:
-        self.x = torch.zeros(6, 4)
-        self.pool = torch.zeros(8, 4)
-        self.rows = torch.tensor(6)
+    def __init__(self, device: str = "cpu") -> None:
+        self.x = torch.zeros(6, 4, device=device)
+        self.pool = torch.zeros(8, 4, device=device)
+        self.rows = torch.tensor(6, device=device)
         generator = torch.Generator().manual_seed(1)
-        self.weight = torch.randn(4, 4, generator=generator)
+        self.weight = torch.randn(4, 4, generator=generator).to(device)
         self.owned = Ownership()
         for name in ("x", "pool", "rows"):
             self.owned.add(getattr(self, name), f"slot {name}")
@@ -86,7 +87,7 @@ class Slots:
         self.rows.fill_(live)
 
     def capture(
-        self, fn: Callable[[], Tensor], api: FakeApi | None = None, *, whole: bool = False
+        self, fn: Callable[[], Tensor], api: GraphApi | None = None, *, whole: bool = False
     ) -> SegmentedGraph:
         """``fn`` as a graph of a backend of its own."""
         backend = CudaBackend(

@@ -100,6 +100,19 @@ def test_memory_that_comes_and_goes_between_replays_changes_nothing() -> None:
         assert torch.equal(rig.fill(rig.rows(n, n)), expected[n])
 
 
+def test_nothing_that_an_earlier_replay_left_in_the_arena_is_read() -> None:
+    backend = cut_at_softmax()
+    rig = Rig(backend=backend)
+    rig.runner.capture_all()
+    for n in (4, 16, 4, 8, 16):
+        rig.decoder.clear()
+        expected = rig.fill(rig.rows(n, n), eager=True).clone()
+        rig.decoder.clear()
+        for block in backend.scratch._blocks:
+            torch.empty(0, dtype=torch.uint8).set_(block).fill_(0xFF)
+        assert torch.equal(rig.fill(rig.rows(n, n)), expected)
+
+
 def test_buckets_are_captured_largest_first_into_one_arena() -> None:
     backend = cut_at_softmax()
     rig = Rig(backend=backend)
