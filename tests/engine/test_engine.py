@@ -142,7 +142,7 @@ def test_a_request_whose_step_always_fails_ends_alone(
     plain = Sequence.position_columns
 
     def positions(sequence: Sequence, start: int, end: int) -> Any:
-        if sequence.params is BROKEN_PARAMS:
+        if sequence.params == BROKEN_PARAMS:
             raise ZeroDivisionError("no such position")
         return plain(sequence, start, end)
 
