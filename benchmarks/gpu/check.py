@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.gpu import models
 from benchmarks.gpu.budget import Budget, Part
+from benchmarks.gpu.kernels import kernels
 from benchmarks.gpu.measure import (
     MODES,
     Engines,
@@ -38,8 +39,8 @@ _MANY = (256, 512, 1024, 1500, 64, 128, 2048, 4000), (1, 8, 64, 2, 4, 16, 32)
 """Tokens of prompts, and requests side by side."""
 ORDER = """\
 Parts run in this order, and the last ones are dropped when the time is short: build, tests, verify,
-sanitizer, capture, prefill with a picture, prefill of text, decode, coverage, encoder. Within a
-sweep the sizes that the targets speak of come first."""
+sanitizer, capture, prefill with a picture, prefill of text, decode, coverage, encoder, kernels.
+Within a sweep the sizes that the targets speak of come first."""
 
 
 def main(arguments: list[str] | None = None, absent: Sequence[str] = ()) -> int:
@@ -126,6 +127,7 @@ class Check:
             Part("decode", 15, self._sweep(decodes, requests)),
             Part("coverage", 15, self._coverage),
             Part("encoder", 10, self._sweep(encoders, sizes)),
+            Part("kernels", 5, lambda: kernels(self._device)),
         ]
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ _SWEEPS = {
     "ttft_ms": "median time to first token, ms, by tokens",
     "step_ms": "median decode step, ms, by requests",
     "encode_ms": "median encoding of one picture, ms, by its rows",
+    "kernels_us": "mean of one call, us, by rows",
     "share": "share of prefill steps by graph",
 }
 

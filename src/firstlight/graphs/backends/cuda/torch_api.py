@@ -67,9 +67,11 @@ class TorchGraphApi:
         """The capture stream as the current one, ordered with the stream that was current."""
         before = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(before)
-        with torch.cuda.stream(self._stream):
-            yield
-        before.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            before.wait_stream(self._stream)
 
     def begin(self) -> None:
         """Start to capture; see :class:`GraphApi`."""
@@ -92,7 +94,8 @@ class TorchGraphApi:
             return
         with suppress(RuntimeError):  # it says again what the capture failed by
             graph.capture_end()
-        graph.reset()
+        with suppress(RuntimeError):  # where it never came to be, there is nothing to free
+            graph.reset()
 
     def synchronise(self) -> None:
         """Wait for the device."""
