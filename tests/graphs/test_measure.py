@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -148,3 +149,14 @@ def test_the_clock_goes_on_and_survives_its_close() -> None:
         took = clock() - began
     assert took > 0
     assert clock() >= 0
+
+
+def test_a_wait_between_the_two_readings_of_the_clock_is_not_taken_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = iter([0.0, 5.0, 5.0])
+    with OwnTime() as clock:
+        monkeypatch.setattr(clock, "_waited", lambda: next(waits))
+        began = time.perf_counter()
+        assert clock() >= began - 5.0
+    assert next(waits, None) is None

@@ -28,7 +28,12 @@ class OwnTime:
 
     def __call__(self) -> float:
         """Now; only differences mean anything."""
-        return time.perf_counter() - self._waited()
+        before = self._waited()
+        while True:
+            now, waited = time.perf_counter(), self._waited()
+            if waited == before:
+                return now - waited
+            before = waited  # it waited between the two readings, which then do not go together
 
     def __enter__(self) -> OwnTime:
         return self
