@@ -426,7 +426,7 @@ class EngineConfig(MediaSettings):
 
     @property
     def chosen_backend(self) -> str:
-        """:attr:`backend` with ``auto`` settled: ``tape``, ``cuda``, ``cuda-whole`` or ``eager``."""
+        """:attr:`backend`, ``auto`` settled: ``tape``, ``cuda``, ``cuda-whole`` or ``eager``."""
         if self.backend != "auto":
             return self.backend
         return "cuda" if self.on_gpu else "tape"

@@ -28,8 +28,8 @@ class KVPool:
     ``pages`` are the physical pages of the layer's side, the sink included. In memory all tokens of
     one head lie behind each other, so that attention, which goes head by head, reads a run of pages
     as one stream (``benchmarks/attention_runs.py`` measures what that is worth). The addresses are
-    fixed but for :meth:`resize`, so captured graphs may hold them. Memory starts as zeros: a dead lane
-    that reads the sink reads finite numbers.
+    fixed but for :meth:`resize`, so captured graphs may hold them. Memory starts as zeros: a dead
+    lane that reads the sink reads finite numbers.
 
     Args:
         layers: one shape per decoder layer.
