@@ -73,6 +73,10 @@ class RequestError(FirstlightError):
         self.where = where
 
 
+class FormError(RequestError):
+    """The form that an answer must keep is beyond what can be followed, as its tokens show."""
+
+
 class PromptTooLongError(RequestError):
     """The prompt of a request leaves no token of the context for its answer."""
 

@@ -105,3 +105,11 @@ def test_what_cannot_be_kept_to_is_refused_with_the_place(
     answer = http.post(CHAT, json=asked() | fields)
     assert answer.status_code == 400
     assert error_of(answer)["param"] == param
+
+
+def test_a_schema_too_large_to_be_followed_is_the_requests_own_fault(http: httpx2.Client) -> None:
+    many = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(3000)}}
+    form = {"type": "json_schema", "json_schema": {"name": "it", "schema": many}}
+    answer = http.post(CHAT, json=asked(response_format=form), timeout=120)
+    assert answer.status_code == 400, answer.text
+    assert "cannot be" in error_of(answer)["message"]

@@ -13,7 +13,7 @@ from firstlight.engine.scheduling import Scheduler
 from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step, StepResult
 from firstlight.engine.turns import Turns
-from firstlight.errors import RequestError
+from firstlight.errors import FormError, RequestError
 from firstlight.sampling import Sampled
 
 Clock = Callable[[], float]
@@ -268,6 +268,7 @@ class Engine:
     def _fail(self, sequence: Sequence, error: RequestError) -> None:
         sequence.finish = FinishReason.ERROR
         sequence.error = str(error)
+        sequence.is_refused = isinstance(error, FormError)
         self._close(sequence)
 
     def _close(self, sequence: Sequence) -> None:

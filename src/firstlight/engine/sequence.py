@@ -36,6 +36,7 @@ class Sequence:
         cached_tokens: positions that it found in the prefix cache; None until it first ran.
         media: encoder rows ``[n, W]`` of the pictures that the present chunk needs, by item.
         started: clock reading at arrival, in seconds.
+        is_refused: its error is what it asked for, and no fault of the engine.
     """
 
     prompt: Prompt
@@ -57,6 +58,7 @@ class Sequence:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: FinishReason | None = None
     error: str | None = None
+    is_refused: bool = False
 
     @property
     def output_ids(self) -> list[int]:

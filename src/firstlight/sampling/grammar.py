@@ -17,7 +17,7 @@ from torch import Tensor
 
 from firstlight.core.json_schema import guarded
 from firstlight.core.structured_outputs import StructuredOutputs
-from firstlight.errors import RequestError
+from firstlight.errors import FormError, RequestError
 from firstlight.sampling.form_text import find_fault, lark
 
 _KEPT: Final = 16  # compiled forms
@@ -81,7 +81,7 @@ class Grammar:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise RequestError(f"the answer's form cannot be kept: {_reason(self._matcher)}")
+            raise FormError(f"the answer's form cannot be kept: {_reason(self._matcher)}")
 
 
 class Grammars:

@@ -221,7 +221,8 @@ class StepLoop:
         if sequence.finish is not None:
             del self._live[sequence]
         if sequence.finish is FinishReason.ERROR:
-            self._events.append((job, RequestFailedError(sequence.error or "the request failed")))
+            kind = RequestError if sequence.is_refused else RequestFailedError
+            self._events.append((job, kind(sequence.error or "the request failed")))
         else:
             self._events.append((job, _delta(sequence, run)))
         for follower in self._followers.pop(job, ()):
