@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Sequence
 
@@ -16,12 +15,11 @@ _EACH = 4
 
 
 def churn(device: torch.device) -> None:
-    """Collect garbage, then take blocks of many sizes, fill them with ones and let them go.
+    """Take blocks of many sizes, fill them with ones and let them go.
 
-    Memory that a graph addresses and nobody holds gets into other hands here. Bytes of ones are NaN
-    as floats of any width, and no index.
+    Memory that a graph addresses and nobody holds gets into other hands here, once garbage was
+    collected. Bytes of ones are NaN as floats of any width, and no index.
     """
-    gc.collect()
     blocks = [
         torch.full((n,), 0xFF, dtype=torch.uint8, device=device)
         for n in _SIZES

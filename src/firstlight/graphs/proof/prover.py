@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -206,6 +207,7 @@ class Prover:
                 expected[subject.bucket] = outcome
         found: dict[int, Finding] = {}
         previous = 0
+        gc.collect()  # once: what is held by cycles alone is let go, and a collection is slow
         for bucket in replay_order(list(expected), self._seed):
             subject = by_bucket[bucket]
             churn(subject.registry.buffer(EMBEDS).device)
