@@ -132,9 +132,9 @@ class Qwen2VideoRules(QwenVideoRules):
         if n > total:  # a group that is not full repeats the last frame
             return list(range(total))
         # float32 steps, as transformers takes them: what is cut off depends on it. Where they add
-        # up to less than the whole, there is one too many, to a frame behind the last.
+        # up to less than the whole there is one more, at times to a frame behind the last.
         indices: list[int] = torch.arange(0, total, total / n).int().tolist()
-        return indices[:n]
+        return [index for index in indices if index < total]
 
     def frame_size(self, frames: int, height: int, width: int) -> tuple[int, int]:
         """Within the limits for one frame, however many there are."""
