@@ -108,7 +108,8 @@ def test_the_pool_takes_what_graphs_have_left(tiny_checkpoint: TinyCheckpoint) -
     total = 512 * MIB
     outside = int(total * 0.9) - graphs - pool // 4
     narrow = on_gpu(folder, FakeApi(total=total, outside=outside))
-    assert pool // 5 < narrow.pool.nbytes <= pool // 4
+    # The pool that captures ran over is given back, and is to be had too.
+    assert pool // 5 < narrow.pool.nbytes <= pool // 3
     assert narrow.memory.limit.startswith("gpu_memory = 0.9 (it leaves ")
     assert narrow.pool.n_pages == (narrow.memory.n_pages,)
     assert narrow.kv.n_free == narrow.memory.n_pages - 1

@@ -192,39 +192,59 @@ class MistralReader(CallReader):
     def __init__(self, several: bool = True) -> None:
         super().__init__(several)
         self._inside = self._listed = False
+        self._passed = ""  # read since the last call; content, if no call comes
 
     def _between(self) -> bool:
         if not self._inside:
             self._inside = self._until(self.BEGIN)
+            self._passed = self.BEGIN
             return self._inside
-        self._buffer = self._buffer.lstrip(_SEPARATORS)
+        rest = self._buffer.lstrip(_SEPARATORS)
+        self._pass(len(self._buffer) - len(rest))
         if not self._buffer:
+            if self._final:
+                self._leave()
             return False
         if self._listed:
             return self._next_of_list()
         if self._buffer.startswith("["):
             return self._open_list()
         if self._buffer.startswith("{"):
-            self._begin(self.BEGIN)
+            self._begin()
             return True
         return self._named()
+
+    def _pass(self, n: int) -> None:
+        self._passed += self._buffer[:n]
+        self._buffer = self._buffer[n:]
+
+    def _leave(self) -> None:
+        """Where no call came, all that was passed over is text."""
+        if not self._calls:
+            self._content(self._passed)
+        self._inside = self._listed = False
+
+    def _begin(self, prefix: str = "", name: str | None = None) -> None:
+        super()._begin(self._passed + prefix, name)
+        self._passed = ""
 
     def _open_list(self) -> bool:
         for marker in (self.BEGIN, self.ARGUMENTS, self.CALL_ID):
             if marker.startswith(self._buffer) and marker != self._buffer and not self._final:
                 return False
         if self._buffer.startswith(self.BEGIN):
-            self._buffer = self._buffer.removeprefix(self.BEGIN)
+            self._pass(len(self.BEGIN))
         else:
-            self._listed, self._buffer = True, self._buffer[1:]
+            self._listed = True
+            self._pass(1)
         return True
 
     def _next_of_list(self) -> bool:
         if self._buffer.startswith("{"):
-            self._begin(self.BEGIN + "[")
+            self._begin()
         else:
-            self._listed = self._inside = False
-            self._buffer = self._buffer.removeprefix("]")
+            self._pass(int(self._buffer.startswith("]")))
+            self._leave()
         return True
 
     def _named(self) -> bool:
@@ -232,11 +252,11 @@ class MistralReader(CallReader):
         at = self._buffer.find("{")
         if at < 0:
             if self._final:
-                self._content(self.BEGIN)
+                self._content(self._passed)
             return False
         head, self._buffer = self._buffer[:at], self._buffer[at:]
         name = head.split(self.ARGUMENTS)[0].split(self.CALL_ID)[0].strip()
-        self._begin(self.BEGIN + head, name)
+        self._begin(head, name)
         return True
 
     def _give_up(self) -> None:
