@@ -68,7 +68,7 @@ def test_switched_off_no_part_of_it_is_built(pair: tuple[LLM, LLM]) -> None:
         assert type(runner.registry._arena) is Arena
 
 
-def test_switched_off_or_on_a_replay_makes_the_same_calls(pair: tuple[LLM, LLM]) -> None:
+def test_switched_off_or_on_a_replay_runs_the_same_operations(pair: tuple[LLM, LLM]) -> None:
     for phase in Phase:
         off, on = (llm.parts.runners[phase].graphs for llm in pair)
         assert off.keys() == on.keys()
@@ -76,7 +76,6 @@ def test_switched_off_or_on_a_replay_makes_the_same_calls(pair: tuple[LLM, LLM])
             plain, checked = off[bucket], on[bucket]
             assert isinstance(plain, TapeGraph)
             assert isinstance(checked, TapeGraph)
-            assert [s.op.name for s in plain.steps] == [s.op.name for s in checked.steps]
             assert [s.op.name for s in plain.steps] == [s.op.name for s in checked.steps]
 
 
