@@ -1,6 +1,6 @@
 """The vision towers on compiled kernels: linear layers and activations.
 
-Their attention stays torch's: the compiled kernel was no faster there.
+Their attention stays torch's: the compiled kernel is made for rows that see a part of the keys.
 """
 
 from __future__ import annotations
