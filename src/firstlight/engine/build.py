@@ -11,17 +11,17 @@ import torch
 from firstlight.config import BUNDLED_MODEL, EngineConfig
 from firstlight.core.reason import Phase
 from firstlight.demo import model_path
-from firstlight.engine.accounting import Weights, ledger_of
+from firstlight.engine.accounting import ledger_of
 from firstlight.engine.admission import Admission
 from firstlight.engine.costs import Costs, settle_costs
 from firstlight.engine.encoder import Encoder
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
-from firstlight.engine.gpu import Gpu, no_room, open_gpu, rebind, tolerance_of
-from firstlight.engine.heap import give_back_free_memory
+from firstlight.engine.gpu import Gpu, open_gpu, tolerance_of
+from firstlight.engine.ground import Ground, after_captures, before_captures, lay_ground
 from firstlight.engine.media_rules import MediaRules, check_media_rules
-from firstlight.engine.memory_plan import KVRoom, MemoryPlan, plan_memory, with_pages
-from firstlight.engine.native_tier import NativeTier, open_tier
+from firstlight.engine.memory_plan import MemoryPlan
+from firstlight.engine.native_tier import NativeTier
 from firstlight.engine.pictures import check_media_settings, open_pipeline
 from firstlight.engine.placement import Placement
 from firstlight.engine.pool_memory import PoolMemory
@@ -33,17 +33,17 @@ from firstlight.engine.sequence import Sequence
 from firstlight.engine.step import Step
 from firstlight.engine.warm import warm_encoder
 from firstlight.errors import ConfigError
-from firstlight.graphs import CaptureReport, Extent, GraphRunner, Ownership
+from firstlight.graphs import CaptureReport, Extent, GraphRunner
 from firstlight.graphs.accounting import Ledger
-from firstlight.graphs.backends.cuda import CudaBackend, cuda_device
+from firstlight.graphs.backends.cuda import cuda_device
 from firstlight.graphs.proof import ProofLevel, Prover
 from firstlight.graphs.sanitizer import Report
 from firstlight.media import ImagePipeline
-from firstlight.memory import KVPool, LayerShape
+from firstlight.memory import KVPool
 from firstlight.memory.encoder_cache import EncoderCache
 from firstlight.memory.integrity import check as check_memory
 from firstlight.memory.kv_memory import KVMemory
-from firstlight.models.fuse import FuseReport, Kit, fuse_model
+from firstlight.models.fuse import FuseReport
 from firstlight.models.loading import LoadedModel, load_model
 from firstlight.models.registry import AdapterRegistry
 from firstlight.sampling import Sampler
@@ -175,15 +175,15 @@ def build(
         any_path: whether requests come from somebody who owns the machine, so that pictures may be
             read from any path unless ``allowed_media_root`` says otherwise.
     """
-    ground = _lay_ground(config, model, gpu or open_gpu(config))
+    ground = lay_ground(config, model, gpu or open_gpu(config))
     sanitizer = Sanitizer(ground.pool) if config.sanitize else None
     limits = limits_of(config, ground.memory)
     builder = _runner_builder(config, ground, sanitizer)
     runners = _runners(builder, limits)
-    ground = _before_captures(config, ground, builder, runners)
+    ground = before_captures(config, ground, builder, runners)
     captures = _captures(config, builder, runners, progress)
     warm_seconds = warm_encoder(model, clock)
-    ground = _after_captures(config, ground, runners)
+    ground = after_captures(config, ground, runners)
     pipeline = open_pipeline(config, model, any_path=any_path)
     loop = _loop(config, ground, limits, runners, sanitizer=sanitizer, clock=clock)
     return Parts(
@@ -213,7 +213,7 @@ def build(
 
 def _admission(
     config: EngineConfig,
-    ground: _Ground,
+    ground: Ground,
     pipeline: ImagePipeline | None,
     clock: Callable[[], float],
 ) -> Admission:
@@ -239,135 +239,8 @@ class _Loop:
     engine: Engine
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """What runners and loop stand on: a model made ready, and its memory."""
-
-    model: LoadedModel
-    native: NativeTier
-    fused: FuseReport | None
-    packed_bytes: int
-    memory: MemoryPlan
-    pool: KVPool
-    kv: KVMemory
-    placement: Placement
-    owned: Ownership
-    layers: tuple[LayerShape, ...]
-    gpu: Gpu | None = None
-
-    @property
-    def one_row_per_request(self) -> bool:
-        return self.fused is not None and self.fused.one_row_per_request
-
-
-def _lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None) -> _Ground:
-    adapter = model.adapter
-    loaded = Weights.of(adapter.model)
-    native = open_tier(config, adapter.dtype)
-    kit = Kit(native.kernels, native.format)
-    fused = fuse_model(adapter, kit, give_back_free_memory) if config.fuse else None
-    layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
-    windows = [f.window for f in model.layers]
-    derived = gpu is not None and gpu.derives_kv
-    room = gpu.most() if gpu is not None and derived else None
-    memory = plan_memory(config, layers, windows, adapter.dtype, model.max_context, room)
-    first = memory
-    if gpu is not None and derived:
-        first = with_pages(memory, gpu.first_pages(memory), config, layers, adapter.dtype)
-    pool = KVPool(
-        layers,
-        layout=memory.layout,
-        n_pages=first.side_pages,
-        page_size=memory.page_size,
-        dtype=adapter.dtype,
-        device=adapter.device,
-    )
-    kv = _kv_memory(config, first)
-    return _Ground(
-        model=model,
-        native=native,
-        fused=fused,
-        packed_bytes=Weights.of(adapter.model).grown_from(loaded),
-        memory=memory,
-        pool=pool,
-        kv=kv,
-        placement=Placement.of(kv, memory, adapter.contract),
-        owned=_owned(adapter.decoder, pool),
-        layers=tuple(layers),
-        gpu=gpu,
-    )
-
-
-def _kv_memory(config: EngineConfig, memory: MemoryPlan) -> KVMemory:
-    return KVMemory(
-        memory.layout,
-        n_pages=memory.n_pages,
-        side_pages=memory.side_pages,
-        page_size=memory.page_size,
-        prefix_cache=config.prefix_cache,
-    )
-
-
-def _before_captures(
-    config: EngineConfig,
-    ground: _Ground,
-    builder: RunnerBuilder,
-    runners: Mapping[Phase, GraphRunner],
-) -> _Ground:
-    """What captures will take; where they hold the pool's addresses, it gets its size now."""
-    gpu = ground.gpu
-    if gpu is None or not gpu.derives_kv or not isinstance(builder.backend, CudaBackend):
-        return ground
-    room = gpu.forecast(runners.values(), builder.backend)
-    return _with_pool(config, ground, runners, room) if gpu.whole else ground
-
-
-def _after_captures(
-    config: EngineConfig, ground: _Ground, runners: Mapping[Phase, GraphRunner]
-) -> _Ground:
-    """The pool in its final size, by what is free now that graphs are there."""
-    give_back_free_memory()
-    gpu = ground.gpu
-    if gpu is None:
-        return ground
-    if gpu.derives_kv and not gpu.whole:
-        ground = _with_pool(config, ground, runners, gpu.left())
-    gpu.settle(runners.values(), ground.pool.nbytes)
-    return ground
-
-
-def _with_pool(
-    config: EngineConfig, ground: _Ground, runners: Mapping[Phase, GraphRunner], room: KVRoom
-) -> _Ground:
-    """The pool within ``room``; its context is never longer than what slots were made for.
-
-    Raises:
-        ConfigError: there is no room for a pool, with need, have and the setting to change.
-    """
-    adapter, upper = ground.model.adapter, ground.memory
-    windows = [f.window for f in ground.model.layers]
-    found = plan_memory(
-        config, ground.layers, windows, adapter.dtype, ground.model.max_context, room
-    )
-    n_pages, context = min(found.n_pages, upper.n_pages), min(found.max_context, upper.max_context)
-    memory = with_pages(upper, n_pages, config, ground.layers, adapter.dtype)
-    memory = replace(memory, max_context=context, limit=found.limit)
-    old = (*ground.pool.keys, *ground.pool.values)
-    try:
-        moved = ground.pool.resize(memory.side_pages)
-    except RuntimeError as error:  # torch's error for no memory is one
-        raise no_room(error, room) from error
-    rebind(runners, moved)
-    for tensor in old:
-        ground.owned.release(tensor)
-    _own_pool(ground.owned, ground.pool)
-    kv = _kv_memory(config, memory)
-    placement = replace(ground.placement, sides=Placement.of(kv, memory, adapter.contract).sides)
-    return replace(ground, memory=memory, kv=kv, placement=placement)
-
-
 def _runner_builder(
-    config: EngineConfig, ground: _Ground, sanitizer: Sanitizer | None
+    config: EngineConfig, ground: Ground, sanitizer: Sanitizer | None
 ) -> RunnerBuilder:
     adapter = ground.model.adapter
     pool_memory = PoolMemory(ground.pool, ground.kv, ground.memory, ground.placement)
@@ -404,7 +277,7 @@ def _runners(builder: RunnerBuilder, limits: Limits) -> dict[Phase, GraphRunner]
 
 def _loop(
     config: EngineConfig,
-    ground: _Ground,
+    ground: Ground,
     limits: Limits,
     runners: Mapping[Phase, GraphRunner],
     *,
@@ -438,19 +311,6 @@ def _loop(
         when_idle=partial(check_memory, ground.kv) if config.debug else None,
     )
     return _Loop(cache, encoder, scheduler, engine)
-
-
-def _owned(decoder: torch.nn.Module, pool: KVPool) -> Ownership:
-    owned = Ownership()
-    owned.add_module(decoder)
-    _own_pool(owned, pool)
-    return owned
-
-
-def _own_pool(owned: Ownership, pool: KVPool) -> None:
-    for layer, (keys, values) in enumerate(zip(pool.keys, pool.values, strict=True)):
-        owned.add(keys, f"KV pool, keys of layer {layer}")
-        owned.add(values, f"KV pool, values of layer {layer}")
 
 
 def _captures(
