@@ -6,6 +6,7 @@ import ctypes
 import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from firstlight.native.instruction import Instruction
 from tests.native.processes import run_script
 
 CAPACITY = 1 << 14
+TASKS = Path("/proc/self/task")
 
 
 def layers(kernels: Kernels, rows: int, n: int = 6) -> tuple[list[Instruction], Tensor]:
@@ -126,24 +128,32 @@ def test_a_team_changes_its_size_between_programs_without_changing_results(libra
         assert torch.equal(out, want)
 
 
-def thread_count() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+def workers() -> set[str]:
+    """The ids of this process's threads that work for kernels; other threads come and go."""
+    found = set[str]()
+    for path in TASKS.glob("*/comm"):
+        with suppress(OSError):  # it ended since it was listed
+            if path.read_text() == "firstlight\n":
+                found.add(path.parent.name)
+    return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
+@pytest.mark.skipif(not TASKS.is_dir(), reason="threads are told apart in /proc")
 def test_threads_end_with_their_kernels_and_programs(library: Path) -> None:
-    before = thread_count()
+    others = workers()
     kernels = Kernels(library, 4)
     run: Callable[[], None] | None = kernels.program(chain(3)[0])
-    assert thread_count() == before + 3
-    del kernels
-    gc.collect()
     assert run is not None
     run()
-    assert thread_count() == before + 3
+    own = workers() - others
+    assert len(own) == 3
+    del kernels
+    gc.collect()
+    run()
+    assert own <= workers()
     run = None
     gc.collect()
-    assert thread_count() == before
+    assert not own & workers()
 
 
 def test_the_process_has_one_set_of_kernels_that_follows_torchs_threads(

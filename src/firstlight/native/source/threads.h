@@ -13,6 +13,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__linux__)
+#include <pthread.h>
+#endif
 
 namespace firstlight {
 
@@ -21,6 +24,13 @@ inline void relax() {
   _mm_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
+#endif
+}
+
+// What tells the workers from a process's other threads in `top -H` and in /proc.
+inline void name_worker([[maybe_unused]] std::thread& worker) {
+#if defined(__linux__)
+  pthread_setname_np(worker.native_handle(), "firstlight");
 #endif
 }
 
@@ -58,7 +68,7 @@ class Team {
     are_lost_ = false;
     try {
       while (size() < threads)
-        workers_.emplace_back([this, thread = size()] { serve(thread); });
+        name_worker(workers_.emplace_back([this, thread = size()] { serve(thread); }));
     } catch (const std::system_error&) {
     }
   }
