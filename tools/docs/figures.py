@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from tools.docs.markdown import table
-
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results.json"
+from tools.docs.measured import not_yet, read, where
 
 
 def figures() -> str:
     """The benchmark's rows as a table, under the machine, commit and date they were taken on."""
-    if not RESULTS.is_file():
-        return (
-            "Not measured yet. `scripts/bench --json benchmarks/results.json` measures, and "
-            "`scripts/docs` then fills this in."
-        )
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    about = results["about"]
+    results = read("results.json")
+    if results is None:
+        return not_yet("scripts/bench", "results.json")
     rows = [
         (
             row["name"],
@@ -31,13 +24,8 @@ def figures() -> str:
         )
         for row in results["rows"]
     ]
-    where = (
-        f"{about['cpu']}, {about['threads']} threads, {about['capability']}; torch "
-        f"{about['torch']}, transformers {about['transformers']}; commit {about['commit']}, "
-        f"{about['date']}."
-    )
     header = ("what", "firstlight ms", "against ms", "ratio", "aim, at most", "note")
-    return f"{where}\n\n{table(header, rows)}"
+    return f"{where(results['about'])}\n\n{table(header, rows)}"
 
 
 def _unit(row: dict[str, Any]) -> str:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from tools.docs.markdown import table
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+from tools.docs.measured import read, where
 
 
 def load_run() -> str:
@@ -22,24 +18,21 @@ def load_incidents() -> str:
 
 def _tables(name: str, command: str) -> str:
     """Figures and claims, under the machine, commit and date they were taken on."""
-    path = FOLDER / name
-    if not path.is_file():
+    results = read(name)
+    if results is None:
         return (
             f"Not run yet. `{command} --json benchmarks/{name}` runs it, and `scripts/docs` then "
             "fills this in."
         )
-    results = json.loads(path.read_text(encoding="utf-8"))
     about, given = results["machine"], results["given"]
     minutes = f"{given['minutes']:g} minutes, " if given["minutes"] else ""
-    where = (
-        f"{given['clients']} clients, {minutes}{given['distinct']} distinct requests. "
-        f"{about['cpu']}, {about['threads']} threads, {about['capability']}; torch "
-        f"{about['torch']}; commit {about['commit']}, {about['date']}."
+    run = f"{given['clients']} clients, {minutes}{given['distinct']} distinct requests. " + where(
+        about
     )
     measured = [(key, str(value)) for key, value in results["figures"].items()]
     rows = [
         (check["name"], check["found"], check["accepted"], "yes" if check["holds"] else "**no**")
         for check in results["checks"]
     ]
-    parts = [where, table(("measured", ""), measured)] if measured else [where]
+    parts = [run, table(("measured", ""), measured)] if measured else [run]
     return "\n\n".join([*parts, table(("claimed", "found", "accepted", "holds"), rows)])

@@ -12,9 +12,11 @@ from typing import Any
 from tools.docs import commands, faults, request
 from tools.docs.api import reference
 from tools.docs.figures import figures
+from tools.docs.fusing import fusing
 from tools.docs.load import load_incidents, load_run
 from tools.docs.markdown import table
 from tools.docs.pages import ROOT
+from tools.docs.peers import peers
 from tools.docs.quality import quality
 
 from firstlight import errors
@@ -131,6 +133,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "errors": error_tree,
     "figures": figures,
     "quality": quality,
+    "fusing": fusing,
+    "peers": peers,
     "faults": faults.caught,
     "faults-impossible": faults.impossible,
     "faults-tally": faults.tally,

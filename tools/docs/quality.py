@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from tools.docs.markdown import table
-
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "quality.json"
+from tools.docs.measured import not_yet, read, where
 
 
 def quality() -> str:
     """Three tables under the machine, commit and date they were made on."""
-    if not RESULTS.is_file():
-        return (
-            "Not measured yet. `scripts/bench quality --json benchmarks/quality.json` measures, "
-            "and `scripts/docs` then fills this in."
-        )
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    about = results["about"]
-    parts = [
-        f"{about['cpu']}, {about['threads']} threads, {about['capability']}; torch "
-        f"{about['torch']}, transformers {about['transformers']}; commit {about['commit']}, "
-        f"{about['date']}."
-    ]
+    results = read("quality.json")
+    if results is None:
+        return not_yet("scripts/bench quality", "quality.json")
+    parts = [where(results["about"])]
     if "text" in results:
         parts += [*_text(results["text"], results["python_docs"]), *_greedy(results["greedy"])]
     parts += _pictures(results["pictures"])
