@@ -60,3 +60,8 @@ def test_numbers_that_do_not_go_with_the_layout_are_refused() -> None:
         pool(n_pages=[9])
     with pytest.raises(ConfigError, match="layout of 2 layers and 1 sides"):
         pool(layout=KVLayout.of([None, None], max_context=64), n_pages=[9])
+
+
+def test_a_pool_that_the_system_refuses_names_what_to_set() -> None:
+    with pytest.raises(ConfigError, match=r"no memory for 72057594037927936 KV pages.*kv_bytes"):
+        pool(n_pages=[1 << 56, 4])

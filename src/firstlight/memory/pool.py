@@ -10,6 +10,7 @@ from torch import Tensor
 
 from firstlight.errors import ConfigError
 from firstlight.memory.layout import KVLayout
+from firstlight.memory.untouched import untouched_zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class KVPool:
     one head lie behind each other, so that attention, which goes head by head, reads a run of pages
     as one stream (``benchmarks/attention_runs.py`` measures what that is worth). The addresses are
     fixed but for :meth:`resize`, so captured graphs may hold them. Memory starts as zeros: a dead
-    lane that reads the sink reads finite numbers.
+    lane that reads the sink reads finite numbers. On a CPU a page is resident from the first write
+    to it on, and not before.
 
     Args:
         layers: one shape per decoder layer.
@@ -37,7 +39,8 @@ class KVPool:
         n_pages: physical pages of each side, in the layout's order.
 
     Raises:
-        ConfigError: the page size is no power of two, or the lengths do not go together.
+        ConfigError: the page size is no power of two, the lengths do not go together, or the
+            system refuses so much memory.
     """
 
     def __init__(
@@ -67,14 +70,18 @@ class KVPool:
         self.n_pages = tuple(n_pages)
 
         def zeros(side: int, heads: int, dim: int) -> Tensor:
-            by_head = torch.zeros(
-                heads, n_pages[side], self.page_size, dim, dtype=self._dtype, device=self._device
-            )
-            return by_head.permute(1, 2, 0, 3)
+            shape = (heads, n_pages[side], self.page_size, dim)
+            return untouched_zeros(shape, self._dtype, self._device).permute(1, 2, 0, 3)
 
         pairs = list(zip(self.layout.side_of_layer, self._layers, strict=True))
-        self.keys = [zeros(side, layer.kv_heads, layer.key_dim) for side, layer in pairs]
-        self.values = [zeros(side, layer.kv_heads, layer.value_dim) for side, layer in pairs]
+        try:
+            self.keys = [zeros(side, layer.kv_heads, layer.key_dim) for side, layer in pairs]
+            self.values = [zeros(side, layer.kv_heads, layer.value_dim) for side, layer in pairs]
+        except MemoryError as error:
+            raise ConfigError(
+                f"there is no memory for {max(n_pages)} KV pages: {error}; accepted: fewer kv_pages"
+                ", less kv_bytes, a shorter max_context or a smaller max_num_seqs"
+            ) from error
 
     def resize(self, n_pages: Sequence[int]) -> dict[int, Tensor]:
         """Other memory, of zeros, with ``n_pages`` pages a side; nothing is carried over.

@@ -1,0 +1,42 @@
+"""Zeros that take no memory before they are written: what a large pool does not use stays free.
+
+``torch.zeros`` writes its zeros, so that all of a tensor is resident from the start. Pages fresh
+from the system are zeros already, and it hands each one out at the first write to it; a page that
+was only read costs nothing either, as all of these share one (mmap(2), ``MAP_ANONYMOUS``).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+
+def untouched_zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A contiguous tensor of zeros; on a CPU none of its memory is resident yet.
+
+    The first write to each 4 KiB costs about a microsecond more than a later one.
+
+    Raises:
+        MemoryError: the system refuses this much address space: a limit of the process, or of a
+            machine that promises no more than it has.
+    """
+    n_bytes = prod(shape) * dtype.itemsize
+    if device.type != "cpu" or n_bytes == 0:
+        return torch.zeros(*shape, dtype=dtype, device=device)
+    try:
+        memory = _fresh_pages(n_bytes)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"the system refuses {n_bytes} bytes: {error}") from error
+    # The tensor refers to the mapping, which goes with the last view of it.
+    return torch.frombuffer(memory, dtype=dtype, count=prod(shape)).view(*shape)
+
+
+def _fresh_pages(n_bytes: int) -> mmap.mmap:
+    """Anonymous memory of this process alone."""
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows, whose anonymous mappings are private
+        return mmap.mmap(-1, n_bytes)
+    return mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
