@@ -60,7 +60,7 @@ class Reuse:
         return (
             f"{again.usage.prompt_tokens} tokens, {again.usage.image_tokens} of the picture; the "
             f"repeat finds {again.usage.cached_tokens} and computes {computed}; pages of "
-            f"{self._llm.config.page_size}"
+            f"{self._llm.parts.memory.page_size}"
         )
 
 

@@ -41,6 +41,8 @@ _DTYPE_NAMES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float
 PICTURE_SETTINGS = frozenset(entry.name for entry in fields(MediaSettings))
 _VARIABLES = "FIRSTLIGHT_"
 _GPU_MEMORY = 0.9
+PAGE_SIZE = 16
+"""Tokens of a page where nothing wants another size."""
 _BUCKETS = "ints from 1, as an ascending list, as text like '64,128,256', or the path of a file"
 
 
@@ -275,8 +277,11 @@ class EngineConfig(MediaSettings):
         "Tokens of one prefill step; a longer prompt is prefilled in chunks.",
         or_none(is_int(1)),
     )
-    page_size: int = setting(
-        16, "a power of two from 1 to 1024", "Tokens of one KV page.", is_power_of_two(1024)
+    page_size: int | None = setting(
+        None,
+        "a power of two from 1 to 1024, or None to derive it",
+        "Tokens of one KV page. Derived: 16, or 256 on a GPU whose attention kernel wants that.",
+        or_none(is_power_of_two(1024)),
     )
     kv_pages: int | None = setting(
         None,
@@ -431,6 +436,11 @@ class EngineConfig(MediaSettings):
             return self.backend
         return "cuda" if self.on_gpu else "tape"
 
+    @property
+    def page_tokens(self) -> int:
+        """:attr:`page_size`; where it is not set, that of a CPU. A GPU's engine settles it."""
+        return PAGE_SIZE if self.page_size is None else self.page_size
+
     def _check_pairs(self) -> None:
         self.check_media_pairs()
         if self.eager and self.backend not in ("auto", "eager"):
@@ -462,10 +472,11 @@ class EngineConfig(MediaSettings):
         if tokens and self.prefill_buckets and self.prefill_buckets[-1] > tokens:
             why = "a larger step never runs"
             refuse_pair("prefill_buckets", self.prefill_buckets, "max_batch_tokens", tokens, why)
-        if self.kv_pages and self.max_context:
-            room = (self.kv_pages - 1) * self.page_size
+        # On a GPU pages may turn out larger; the memory plan looks again.
+        if self.kv_pages and self.max_context and (self.page_size or not self.on_gpu):
+            room = (self.kv_pages - 1) * self.page_tokens
             if room < self.max_context:
-                why = f"pages of {self.page_size} beside the sink hold {room} tokens"
+                why = f"pages of {self.page_tokens} beside the sink hold {room} tokens"
                 refuse_pair("kv_pages", self.kv_pages, "max_context", self.max_context, why)
 
 

@@ -7,16 +7,9 @@ import torch
 from hypothesis import given, settings
 
 from firstlight.attention import attention_, attention_op
-from firstlight.attention.cuda import (
-    attention_cuda_,
-    decode_op,
-    kernel_of,
-    one_row_each,
-    pool_choices,
-)
+from firstlight.attention.cuda import attention_cuda_, decode_op, kernel_of, one_row_each
 from firstlight.attention.gathered import attention_gathered_
 from firstlight.attention.serves import GATHERED, Choice
-from firstlight.memory import KVLayout, KVPool, LayerShape
 from tests.attention.batches import Batch, batches
 
 
@@ -41,17 +34,6 @@ def test_only_a_gpus_decode_runner_says_that_rows_are_last_ones() -> None:
     op = attention_op()
     assert decode_op(op, torch.device("cpu")) is op
     assert decode_op(op, torch.device("cuda")) is not op
-
-
-def test_each_shape_of_a_pool_has_its_choice() -> None:
-    shapes = [LayerShape(1, 128, 128), LayerShape(1, 128, 128), LayerShape(1, 192, 128)]
-    pool = KVPool(
-        shapes, layout=KVLayout.of([None] * 3, max_context=64), n_pages=[2], page_size=256,
-        dtype=torch.bfloat16, device=torch.device("cpu"),
-    )  # fmt: skip
-    choices = pool_choices(pool, prefix_lm=False, capability=(8, 0))
-    assert len(choices) == 2
-    assert choices[1].kernel == GATHERED
 
 
 @pytest.mark.cuda

@@ -14,6 +14,7 @@ from firstlight.attention.serves import (
     Wanted,
     available,
     choose,
+    page_size_for,
 )
 
 PLAIN = Wanted(torch.bfloat16, 128, 128, 256, prefix_lm=False, capability=(9, 0))
@@ -40,6 +41,29 @@ def test_the_first_that_serves_is_chosen(
     wanted: Wanted, installed: tuple[str, ...], kernel: str
 ) -> None:
     assert choose(wanted, installed).kernel == kernel
+
+
+@pytest.mark.parametrize(
+    ("layers", "installed", "size"),
+    [
+        ([PLAIN], (TORCH_VARLEN,), 256),
+        ([PLAIN], BOTH, 16),
+        ([PLAIN], (), 16),
+        ([replace(PLAIN, dtype=torch.float32)], (TORCH_VARLEN,), 16),
+        ([replace(PLAIN, prefix_lm=True)], (TORCH_VARLEN,), 16),
+        ([replace(PLAIN, value_dim=64), PLAIN], (TORCH_VARLEN,), 256),
+    ],
+)
+def test_pages_are_as_small_as_the_best_kernel_takes_them(
+    layers: list[Wanted], installed: tuple[str, ...], size: int
+) -> None:
+    assert page_size_for(layers, installed) == size
+
+
+def test_a_choice_reads_as_a_sentence() -> None:
+    assert str(choose(PLAIN, (TORCH_VARLEN,))) == (
+        "torch-varlen; not flash-attention-3: it is not installed"
+    )
 
 
 def test_a_choice_says_what_the_others_lack() -> None:

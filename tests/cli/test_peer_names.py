@@ -25,6 +25,7 @@ Capsys = pytest.CaptureFixture[str]
         ("--max-num-batched-tokens 99", "max_batch_tokens", 99),
         ("--chunked-prefill-size 99", "max_batch_tokens", 99),
         ("--block-size 8", "page_size", 8),
+        ("--device cuda --gpu-memory-utilization 0.8", "gpu_memory", 0.8),
         ("--disable-radix-cache", "prefix_cache", False),
         ("--no-enable-prefix-caching", "prefix_cache", False),
         ("--enable-prefix-caching", "prefix_cache", True),
@@ -62,11 +63,9 @@ def test_equal_meanings_set_the_servers_settings(started: Started) -> None:
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (
-            "--gpu-memory-utilization 0.9",
-            "--gpu-memory-utilization: memory is not given as a share",
-        ),
-        ("--mem-fraction-static 0.8", "--kv-bytes"),
+        ("--mem-fraction-static 0.8", "--mem-fraction-static: --gpu-memory is the share"),
+        ("--gpu-memory-utilization 0.8", "gpu_memory = 0.8"),
+        ("--gpu-memory-utilization 1.5", "gpu_memory = 1.5; accepted: a number above 0, up to 1"),
         ("-tp 2", "-tp: the model runs in one process"),
         ("-ngl 99", "where --device says"),
         ("--compilation-config {}", "--buckets and --decode-buckets"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from firstlight import LLM, SamplingParams
+from firstlight.attention.serves import GATHERED, TORCH_VARLEN
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Phase
 from firstlight.engine.build import Parts, build, load
@@ -39,9 +40,9 @@ GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 PROMPTS = ["one two three", "a much longer prompt that has more words than the other one has", "x"]
 
 
-def on_gpu(folder: object, api: FakeApi, **settings: Any) -> Parts:
+def on_gpu(folder: object, api: FakeApi, dtype: str = "float32", **settings: Any) -> Parts:
     """An engine whose device is ``api``."""
-    cpu = EngineConfig.from_options({"model": folder, **SETTINGS})
+    cpu = EngineConfig.from_options({"model": folder, **SETTINGS, "dtype": dtype})
     config = replace(cpu, device="cuda", **settings)
     return build(config, load(cpu), clock=time.perf_counter, gpu=Gpu(api, config))
 
@@ -150,6 +151,41 @@ def test_a_report_says_the_backend_the_memory_and_where_it_was_last_run(
     assert report["gpu"]["verified"] == last_run()
     assert report["gpu"]["kv"] == parts.pool.nbytes
     assert {row["kind"] for row in report["bytes"]} >= {"graph", "scratch", "kv"}
+
+
+@pytest.fixture
+def torchs_own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which torch's own kernel is the only library's."""
+    monkeypatch.setattr("firstlight.engine.gpu.available", lambda: (TORCH_VARLEN,))
+
+
+@pytest.mark.usefixtures("torchs_own_kernel")
+@pytest.mark.parametrize(
+    ("dtype", "compute", "size"),
+    [("bfloat16", (8, 0), 256), ("bfloat16", (7, 5), 16), ("float32", (8, 0), 16)],
+)
+def test_pages_are_what_the_attention_kernel_wants(
+    dtype: str, compute: tuple[int, int], size: int, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    api = FakeApi(compute=compute)
+    parts = on_gpu(tiny_checkpoint("llama"), api, dtype, page_size=None, kv_pages=8, eager=True,
+                   prefill_buckets=None, decode_buckets=None)  # fmt: skip
+    assert parts.memory.page_size == parts.config.page_size == size
+    assert parts.pool.page_size == size
+    kernel = TORCH_VARLEN if size == 256 else GATHERED
+    assert describe(parts)["attention"].startswith(f"{kernel}; not flash-attention-3: ")
+
+
+@pytest.mark.usefixtures("torchs_own_kernel")
+def test_a_page_size_that_is_set_is_kept_and_the_report_says_what_it_costs(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    api = FakeApi(compute=(8, 0))
+    parts = on_gpu(tiny_checkpoint("llama"), api, "bfloat16", page_size=32, kv_pages=8, eager=True,
+                   prefill_buckets=None, decode_buckets=None)  # fmt: skip
+    assert parts.memory.page_size == 32
+    said = describe(parts)["attention"]
+    assert "not torch-varlen: page_size = 32; accepted: multiples of 256" in said
 
 
 def test_a_pool_of_a_set_size_is_never_replaced(tiny_checkpoint: TinyCheckpoint) -> None:

@@ -96,6 +96,7 @@ class FakeApi:
     Args:
         grows: bytes that the allocator takes for a piece; driver: what the driver takes for it.
         outside: what other processes use. transient: what an eager run uses while it runs.
+        compute: the compute capability that it claims.
         fail: called with the number of the capture at its begin; may raise.
     """
 
@@ -109,6 +110,7 @@ class FakeApi:
         driver: int = MIB,
         outside: int = 0,
         transient: int = 0,
+        compute: tuple[int, int] = (0, 0),
         fail: Callable[[int], None] | None = None,
         fail_end: Callable[[int], None] | None = None,
     ) -> None:
@@ -117,6 +119,7 @@ class FakeApi:
         self.outside, self.transient = outside, transient
         self.log: list[str] = []
         self.pieces: list[FakePiece] = []
+        self._compute = compute
         self._fail, self._fail_end = fail, fail_end
         self._mode: _Capturing | None = None
         self._captures = 0
@@ -125,6 +128,10 @@ class FakeApi:
     def is_open(self) -> bool:
         """Whether a capture was begun and not ended."""
         return self._mode is not None
+
+    def capability(self) -> tuple[int, int]:
+        """What it was told."""
+        return self._compute
 
     @contextmanager
     def stream(self) -> Iterator[None]:

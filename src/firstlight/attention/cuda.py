@@ -15,7 +15,6 @@ from torch import Tensor
 from firstlight.attention.flash import attention_flash_, flash_attention_3, torch_varlen
 from firstlight.attention.gathered import attention_gathered_
 from firstlight.attention.serves import FLASH_3, TORCH_VARLEN, Choice, Wanted, available, choose
-from firstlight.memory.pool import KVPool
 
 
 def attention_cuda_(
@@ -55,17 +54,6 @@ def kernel_of(choice: Choice) -> Any:
     if choice.kernel == TORCH_VARLEN:
         return partial(attention_flash_, torch_varlen)
     return attention_gathered_
-
-
-def pool_choices(pool: KVPool, *, prefix_lm: bool, capability: tuple[int, int]) -> list[Choice]:
-    """What serves each layer of a pool, for reports; one for each different shape."""
-    shapes = {
-        (k.dtype, k.shape[3], v.shape[3]): None for k, v in zip(pool.keys, pool.values, strict=True)
-    }
-    return [
-        choose(Wanted(*shape, pool.page_size, prefix_lm, capability), available())
-        for shape in shapes
-    ]
 
 
 def decode_op(op: Any, device: torch.device) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -13,6 +13,10 @@ import torch
 GATHERED = "gathered"
 TORCH_VARLEN = "torch-varlen"
 FLASH_3 = "flash-attention-3"
+
+PAGE_SIZES = (16, 256)
+"""Tokens of a page among which a GPU's engine chooses: the usual size, and what torch's own kernel
+takes."""
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -41,6 +45,9 @@ class Choice:
     kernel: str
     reasons: tuple[tuple[str, str], ...] = ()
 
+    def __str__(self) -> str:
+        return "; ".join([self.kernel, *(f"not {name}: {why}" for name, why in self.reasons)])
+
 
 def choose(wanted: Wanted, installed: Sequence[str]) -> Choice:
     """The first kernel that serves: FlashAttention-3, torch's own, then plain operations.
@@ -55,6 +62,22 @@ def choose(wanted: Wanted, installed: Sequence[str]) -> Choice:
             return Choice(kernel, tuple(reasons))
         reasons.append((kernel, why))
     return Choice(GATHERED, tuple(reasons))
+
+
+def page_size_for(layers: Sequence[Wanted], installed: Sequence[str]) -> int:
+    """Of :data:`PAGE_SIZES` the one at which a library's kernel serves most layers; the smaller of
+    equals, since less of a page then lies idle.
+
+    Args:
+        layers: what each layer asks for; their own page size is not looked at.
+        installed: of :func:`available`.
+    """
+
+    def served(size: int) -> int:
+        choices = (choose(replace(layer, page_size=size), installed) for layer in layers)
+        return sum(choice.kernel != GATHERED for choice in choices)
+
+    return max(PAGE_SIZES, key=served)
 
 
 @cache

@@ -91,8 +91,9 @@ def _origins(value: str) -> list[str]:
 
 
 _MEMORY = (
-    "memory is not given as a share: --kv-bytes limits the KV pool, --kv-pages sets its pages, "
-    "--encoder-cache-bytes and --artifact-cache-bytes limit what is kept of pictures"
+    "--gpu-memory is the share of a GPU's memory that may be in use; --kv-bytes limits the KV "
+    "pool, --kv-pages sets its pages, --encoder-cache-bytes and --artifact-cache-bytes limit what "
+    "is kept of pictures"
 )
 _ONE_PROCESS = "the model runs in one process on one device; only 1 is accepted"
 _GRAPHS = (
@@ -120,6 +121,7 @@ PEERS: Final[tuple[Peer, ...]] = (
     _same("page_size", Kind.INT, "--block-size", "--cb-block-size"),
     _same("kv_pages", Kind.INT, "--num-gpu-blocks-override", "--cb-num-blocks"),
     _same("kv_bytes", Kind.INT, "--kv-cache-memory-bytes"),
+    _same("gpu_memory", Kind.FLOAT, "--gpu-memory-utilization"),
     _same("prefix_cache", Kind.FLAG, "--enable-prefix-caching", "--cache-prompt"),
     _as(
         "prefix_cache",
@@ -154,7 +156,6 @@ PEERS: Final[tuple[Peer, ...]] = (
     ),
     _no(
         _MEMORY,
-        "--gpu-memory-utilization",
         "--mem-fraction-static",
         "--cache-max-entry-count",
         "--cb-max-memory-percent",

@@ -172,10 +172,10 @@ def build(
 
     Args:
         gpu: the device that the model is on; None is the configured one.
-        any_path: whether requests come from somebody who owns the machine, so that pictures may be
-            read from any path unless ``allowed_media_root`` says otherwise.
+        any_path: whether pictures may be read from any path, unless ``allowed_media_root`` is set.
     """
     ground = lay_ground(config, model, gpu or open_gpu(config))
+    config = ground.config
     sanitizer = Sanitizer(ground.pool) if config.sanitize else None
     limits = limits_of(config, ground.memory)
     builder = _runner_builder(config, ground, sanitizer)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from firstlight.attention import attention_op
+from firstlight.attention.serves import Choice, Wanted, available, choose, page_size_for
 from firstlight.config import EngineConfig
+from firstlight.contract import MaskKind
 from firstlight.core.reason import Phase
 from firstlight.engine.memory_plan import KVRoom, MemoryPlan, step_tokens
 from firstlight.errors import CaptureError, ConfigError
@@ -32,6 +34,7 @@ from firstlight.graphs.backends.cuda import (
     last_run,
 )
 from firstlight.graphs.proof import Tolerance
+from firstlight.models.loading import LoadedModel
 
 GRAPH_BYTES = 32 << 20
 """Forecast for one graph beside its scratch memory. Of a published report on another engine: 42
@@ -111,6 +114,26 @@ class Gpu:
         """Whether graphs hold attention, and with it the pool's addresses."""
         return self.config.chosen_backend == "cuda-whole"
 
+    def settle_page_size(self, model: LoadedModel) -> EngineConfig:
+        """The configuration with a page size: as set, else what serves most layers best."""
+        if self.config.page_size is None:
+            size = page_size_for(self._wanted(model), available())
+            self.config = replace(self.config, page_size=size)
+        return self.config
+
+    def attention(self, model: LoadedModel) -> list[Choice]:
+        """The kernel of each different kind of layer, and why others do not serve it."""
+        return [choose(wanted, available()) for wanted in dict.fromkeys(self._wanted(model))]
+
+    def _wanted(self, model: LoadedModel) -> list[Wanted]:
+        adapter, capability = model.adapter, self.api.capability()
+        prefix_lm = adapter.contract.mask is MaskKind.PREFIX_LM
+        size = self.config.page_tokens
+        return [
+            Wanted(adapter.dtype, f.head_dim, f.v_head_dim, size, prefix_lm, capability)
+            for f in model.layers
+        ]
+
     def backend(self) -> CudaBackend:
         """The backend of all runners."""
         return CudaBackend(
@@ -123,7 +146,7 @@ class Gpu:
 
     def first_pages(self, plan: MemoryPlan) -> int:
         """Pages of the pool that captures and proofs run over."""
-        step = -(-step_tokens(self.config) // self.config.page_size)
+        step = -(-step_tokens(self.config) // self.config.page_tokens)
         return min(2 * (step + self.config.max_num_seqs) + 16, plan.n_pages)
 
     def forecast(self, runners: Iterable[GraphRunner], backend: CudaBackend) -> KVRoom:

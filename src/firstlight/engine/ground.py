@@ -29,8 +29,13 @@ from firstlight.models.loading import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What runners and loop stand on: a model made ready, and its memory."""
+    """What runners and loop stand on: a model made ready, and its memory.
 
+    Attributes:
+        config: the configured one; what the GPU decides is settled in it.
+    """
+
+    config: EngineConfig
     model: LoadedModel
     native: NativeTier
     fused: FuseReport | None
@@ -56,6 +61,7 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
         ConfigError: the memory that is asked for, or there, does not hold a request; weights of
             fewer bits are asked for, and the compiled kernels are not there.
     """
+    config = config if gpu is None else gpu.settle_page_size(model)
     adapter = model.adapter
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
@@ -79,6 +85,7 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
     )
     kv = _kv_memory(config, first)
     return Ground(
+        config=config,
         model=model,
         native=native,
         fused=fused,

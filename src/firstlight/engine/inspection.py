@@ -39,7 +39,7 @@ def describe(parts: Parts) -> dict[str, Any]:
         "backend": "eager" if parts.config.graphs_off else runners[Phase.DECODE].backend.name,
         "gpu": describe_gpu(parts.gpu),
         "kernels": parts.native.describe(),
-        "attention": str(parts.native.attention(parts.pool)),
+        "attention": _attention(parts),
         "memory": {
             **asdict(parts.memory),
             "kv_bytes": parts.pool.nbytes,
@@ -63,6 +63,13 @@ def describe(parts: Parts) -> dict[str, Any]:
         "unread_inputs": _unread(parts),
         "decisions": _decisions(runners[Phase.DECODE]),
     }
+
+
+def _attention(parts: Parts) -> str:
+    """Which kernel attends, and why not another."""
+    if parts.gpu is None:
+        return str(parts.native.attention(parts.pool))
+    return " · ".join(map(str, parts.gpu.attention(parts.model)))
 
 
 def _unread(parts: Parts) -> list[str] | None:

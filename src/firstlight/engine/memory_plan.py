@@ -82,7 +82,7 @@ def plan_memory(
     context = asked or model_context
     sides = _Sides(config, KVLayout.of(windows, context), layers, dtype)
     n_pages, limit = sides.pages_for(context, room or _set_room(config))
-    tokens = (n_pages - 1) * config.page_size
+    tokens = (n_pages - 1) * config.page_tokens
     if asked is not None and asked > tokens:
         raise ConfigError(
             f"max_context = {asked} does not fit the {tokens} tokens that {limit} gives room for"
@@ -96,7 +96,7 @@ def plan_memory(
         )
     return MemoryPlan(
         n_pages,
-        config.page_size,
+        config.page_tokens,
         min(context, tokens),
         limit,
         sides.layout,
@@ -136,7 +136,7 @@ class _Sides:
         self._page_bytes = [
             KVPool.bytes_per_page(
                 [shape for shape, at in zip(layers, layout.side_of_layer, strict=True) if at == i],
-                config.page_size,
+                config.page_tokens,
                 dtype,
             )
             for i in range(len(layout.sides))
@@ -160,9 +160,9 @@ class _Sides:
         if room.n_bytes < least:
             raise ConfigError(
                 f"{room.by} is too little; two pages (one is the sink) of "
-                f"{config.page_size} tokens take {least} bytes"
+                f"{config.page_tokens} tokens take {least} bytes"
             )
-        wanted = config.max_num_seqs * -(-context // config.page_size) + 1
+        wanted = config.max_num_seqs * -(-context // config.page_tokens) + 1
         low, high = 2, max(wanted, 2)
         while low < high:  # the largest number that is affordable
             middle = (low + high + 1) // 2
@@ -178,16 +178,16 @@ class _Sides:
         if window is None:
             return None
         config = self._config
-        held = -(-window // config.page_size) + 1
+        held = -(-window // config.page_tokens) + 1
         if config.sliding_pages is not None:
             if config.sliding_pages <= held:
                 raise ConfigError(
                     f"sliding_pages = {config.sliding_pages} is too little for a window of "
-                    f"{window} tokens with page_size = {config.page_size}; accepted: at least "
+                    f"{window} tokens with page_size = {config.page_tokens}; accepted: at least "
                     f"{held + 1} (the window's pages, one that is filled, and the sink)"
                 )
             return config.sliding_pages
-        step = -(-step_tokens(config) // config.page_size)
+        step = -(-step_tokens(config) // config.page_tokens)
         return SPARE * (config.max_num_seqs * (held + 1) + step) + 1
 
 

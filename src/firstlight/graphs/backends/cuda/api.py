@@ -43,6 +43,10 @@ class GraphApi(Protocol):
         """The device, with its index."""
         ...
 
+    def capability(self) -> tuple[int, int]:
+        """Its compute capability, e.g. ``(9, 0)``."""
+        ...
+
     def stream(self) -> AbstractContextManager[None]:
         """Makes the capture stream current: it first waits for all work that was issued before,
         and what is issued afterwards waits for it."""

@@ -62,6 +62,10 @@ class TorchGraphApi:
         """The device, with its index."""
         return self._device
 
+    def capability(self) -> tuple[int, int]:
+        """Its compute capability."""
+        return torch.cuda.get_device_capability(self._device)
+
     @contextmanager
     def stream(self) -> Iterator[None]:
         """The capture stream as the current one, ordered with the stream that was current."""
