@@ -117,9 +117,10 @@ def _rotary(decoder: Any, attention: Any, position_rank: int, hidden_size: int) 
     Where layers with a window have a rope of their own, the embedding wants the layer's type.
     """
     rows = 5
-    positions = torch.arange(3, 3 + rows).expand(position_rank, 1, rows)
+    device = decoder.device
+    positions = torch.arange(3, 3 + rows, device=device).expand(position_rank, 1, rows)
     where = positions if position_rank > 1 else positions[0]
-    hidden = torch.zeros(1, rows, hidden_size, dtype=decoder.dtype)
+    hidden = torch.zeros(1, rows, hidden_size, dtype=decoder.dtype, device=device)
     types = "layer_type" in signature(decoder.rotary_emb.forward).parameters
     try:
         cos, sin = decoder.rotary_emb(hidden, where, *([attention.layer_type] if types else []))

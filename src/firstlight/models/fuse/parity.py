@@ -21,11 +21,13 @@ class Recorder:
 
     Args:
         last: the last row of each request of the batch that it plays.
+        device: where the batch lies.
     """
 
-    def __init__(self, last: Sequence[int] = ()) -> None:
+    def __init__(self, last: Sequence[int] = (), device: torch.device | str | None = None) -> None:
         self.calls: list[AttentionLayer] = []
         self._last = list(last)
+        self._device = device
 
     def attend(self, layer: AttentionLayer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """A result for every row."""
@@ -41,7 +43,7 @@ class Recorder:
 
     def last_rows(self) -> Tensor:
         """int64 ``[B]``."""
-        return torch.tensor(self._last)
+        return torch.tensor(self._last, device=self._device)
 
 
 def _mixed(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -129,7 +129,7 @@ def fuse_tail(adapter: Adapter, report: FuseReport, kit: Kit) -> bool:
         return False
     old, body, last = layers[-1], adapter.body(), (1, 4)
     name = f"{type(old).__name__}, the last one"
-    recorder = Recorder(last)
+    recorder = Recorder(last, adapter.device)
     inputs = random_rows(adapter, 5, recorder)
     want = body(inputs)[list(last)]
     try:
