@@ -28,6 +28,7 @@ from benchmarks.row import Row
 from benchmarks.scheduler_share import scheduler_rows
 from benchmarks.smollm2 import gguf_path
 from benchmarks.step_cost import step_rows
+from benchmarks.threads import main as threads
 from firstlight import LLM
 from firstlight.config import EngineConfig
 from firstlight.demo import model_path, pictures
@@ -103,8 +104,8 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
 
 
 def main() -> None:
-    """Run the chosen cases; ``peers``, ``quality`` and ``fusing`` have their own command lines."""
-    apart = {"peers": peers, "quality": quality, "fusing": fusing}
+    """Run the chosen cases; some, for which rows do not do, have a command line of their own."""
+    apart = {"peers": peers, "quality": quality, "fusing": fusing, "threads": threads}
     if (own := apart.get("".join(sys.argv[1:2]))) is not None:
         return own(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)

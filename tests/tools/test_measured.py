@@ -10,6 +10,7 @@ import pytest
 from tools.docs import measured
 from tools.docs.fusing import fusing
 from tools.docs.peers import peers
+from tools.docs.threads import threads
 
 ABOUT = {
     "cpu": "a CPU",
@@ -103,3 +104,15 @@ def test_parts_stand_in_rows_and_batches_in_columns(folder: Path) -> None:
         *("m, first:", "\n".join(table)),
         *("m, second:", "\n".join(table)),
     ]
+
+
+def test_threads_and_neighbours_stand_in_columns(folder: Path) -> None:
+    made = [
+        {"model": "m", "batch": "decode 1", "threads": n, "beside": beside, "ms": 1.23456}
+        for n in (1, 2)
+        for beside in ("nothing", "a busy process")
+    ]
+    (folder / "threads.json").write_text(json.dumps({"about": ABOUT, "rows": made}))
+    head, _, line = (line for line in threads().splitlines() if line.startswith("|"))
+    assert "| 2 beside a busy process: ms |" in head
+    assert line == "| m | decode 1 | 1.23 | 1.23 | 1.23 | 1.23 |"

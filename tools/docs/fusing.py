@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
 
-from tools.docs.markdown import table
+from tools.docs.markdown import pivot
 from tools.docs.measured import not_yet, read, where
-
-Row = dict[str, Any]
 
 
 def fusing() -> str:
@@ -18,13 +15,9 @@ def fusing() -> str:
         return not_yet("scripts/bench fusing", "fusing.json")
     parts = [where(results["about"])]
     for (model, group), rows in groupby(results["rows"], lambda r: (r["model"], r["group"])):
-        parts += [f"{model}, {group}:", _pivot(list(rows))]
+        cells = {
+            ((row["what"],), f"{row['batch']}: ms (ratio)"): f"{row['ms']:.3g} ({row['ratio']:.2f})"
+            for row in rows
+        }
+        parts += [f"{model}, {group}:", pivot([""], cells)]
     return "\n\n".join(parts)
-
-
-def _pivot(rows: list[Row]) -> str:
-    batches = list(dict.fromkeys(row["batch"] for row in rows))
-    parts = list(dict.fromkeys(row["what"] for row in rows))
-    cells = {(row["what"], row["batch"]): f"{row['ms']:.3g} ({row['ratio']:.2f})" for row in rows}
-    header = ("", *(f"{batch}: ms (ratio)" for batch in batches))
-    return table(header, ((part, *(cells[part, batch] for batch in batches)) for part in parts))

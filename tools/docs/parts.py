@@ -18,6 +18,7 @@ from tools.docs.markdown import table
 from tools.docs.pages import ROOT
 from tools.docs.peers import peers
 from tools.docs.quality import quality
+from tools.docs.threads import threads
 
 from firstlight import errors
 from firstlight.config import EngineConfig
@@ -154,4 +155,5 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "sampling": sampling,
     "server-settings": server_settings,
     "settings": settings,
+    "threads": threads,
 }
