@@ -219,11 +219,11 @@ def test_a_whole_capture_of_attention_that_reads_on_the_host_is_refused_with_its
     ("now", "share", "headroom", "room"),
     [
         (MemoryCounters(free=60, total=100, reserved=30, allocated=30, peak=30), 0.9, 0, 50),
-        (MemoryCounters(free=60, total=100, reserved=30, allocated=20, peak=30), 0.9, 5, 55),
+        (MemoryCounters(free=60, total=100, reserved=30, allocated=20, peak=30), 0.9, 5, 45),
         (MemoryCounters(free=8, total=100, reserved=2, allocated=2, peak=2), 0.9, 0, 0),
     ],
 )
-def test_room_is_what_is_free_and_unused_less_what_is_kept(
+def test_room_is_what_the_driver_has_free_less_what_is_kept(
     now: MemoryCounters, share: float, headroom: int, room: int
 ) -> None:
     assert kv_room(now, share, headroom) == room

@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None, *, open_model: OpenModel = open_llm)
     command = typer.main.get_command(build_app())
     arguments, debug = _take_debug(list(sys.argv[1:] if argv is None else argv))
     debug = debug or says_yes(option_variables().get("FIRSTLIGHT_DEBUG"))
-    session = Session(open_model, debug)
+    session = Session(open_model, debug, own_process=argv is None)
     try:
         code = command.main(
             arguments or ["--help"], prog_name="firstlight", standalone_mode=False, obj=session

@@ -45,5 +45,5 @@ def capture_bar(
 
 def open_with_bar(session: Session, config: EngineConfig, *, shown: bool) -> ChatModel:
     """The model of ``config``, its capture drawn as it goes."""
-    with capture_bar(shown) as progress:
+    with session.opening(config), capture_bar(shown) as progress:
         return session.open_model(config, progress)

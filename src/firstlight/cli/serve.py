@@ -10,6 +10,7 @@ import typer
 from firstlight.cli.configured import Given, configured
 from firstlight.cli.options import MODEL, PROGRESS
 from firstlight.cli.progress import capture_bar
+from firstlight.cli.session import Session
 
 _Supervise = Annotated[
     bool,
@@ -45,11 +46,12 @@ def serve(
     # The supervised process reads the same file and environment, and is not to supervise again.
     if supervise and socket_fd is None:
         raise typer.Exit(Supervisor(_unsupervised).run(settings))
-    # FastAPI, torch and transformers take seconds that --help and wrong usage should not.
-    from firstlight.server.serve import serve as run
-
     sock = None if socket_fd is None else inherited(socket_fd)
-    with capture_bar(not no_progress) as progress:
+    session: Session = context.obj
+    with session.opening(config), capture_bar(not no_progress) as progress:
+        # FastAPI, torch and transformers take seconds that --help and wrong usage should not.
+        from firstlight.server.serve import serve as run
+
         ready = run(config, settings, progress=progress, sock=sock, origins=given.where())
     ready()
 

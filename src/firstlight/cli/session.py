@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,10 +64,20 @@ class Session:
     Attributes:
         open_model: how a model is opened.
         debug: whether an error that nobody foresaw ends the command with its traceback.
+        own_process: whether the process is this command's alone; not where a program calls it.
     """
 
     open_model: OpenModel
     debug: bool = False
+    own_process: bool = False
+
+    def opening(self, config: EngineConfig) -> AbstractContextManager[None]:
+        """What the imports and the opening of a model stand in."""
+        if not self.own_process:
+            return nullcontext()
+        from firstlight.cli.quick_start import quick_start
+
+        return quick_start(stand_ins=not config.trust_remote_code)
 
 
 def open_llm(config: EngineConfig, progress: CaptureProgress | None) -> ChatModel:

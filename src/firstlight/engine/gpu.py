@@ -78,11 +78,14 @@ class GpuMemory:
 def kv_room(now: MemoryCounters, share: float, headroom: int) -> int:
     """Bytes that a KV pool may take so that ``share`` of the device is in use at most; 0 or more.
 
+    What torch's allocator holds and no tensor uses does not count: it has given back what it can,
+    and the rest lies in pieces, or in the pool of graphs, which shares it with nobody.
+
     Args:
+        now: after :meth:`GraphApi.release_unused`.
         headroom: bytes that runs need while they run.
     """
-    available = now.free + now.reserved - now.allocated
-    return max(available - (now.total - int(now.total * share)) - headroom, 0)
+    return max(now.free - (now.total - int(now.total * share)) - headroom, 0)
 
 
 @dataclass(slots=True)
@@ -142,6 +145,7 @@ class Gpu:
 
     def most(self) -> KVRoom:
         """What a pool could have if graphs took nothing; no pool gets more."""
+        self.api.release_unused()
         return self._room(kv_room(self.api.counters(), self.config.gpu_memory, 0))
 
     def first_pages(self, plan: MemoryPlan) -> int:

@@ -5,7 +5,7 @@ On a GPU the pool gets its size around the captures, see :mod:`firstlight.engine
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +15,7 @@ from firstlight.core.reason import Phase
 from firstlight.engine.accounting import Weights
 from firstlight.engine.gpu import Gpu, no_room, rebind
 from firstlight.engine.heap import give_back_free_memory
+from firstlight.engine.mapped_weights import MappedWeights
 from firstlight.engine.memory_plan import KVRoom, MemoryPlan, plan_memory, with_pages
 from firstlight.engine.native_tier import NativeTier, open_tier
 from firstlight.engine.placement import Placement
@@ -66,7 +67,7 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
     kit = Kit(native.kernels, native.format)
-    fused = fuse_model(adapter, kit, give_back_free_memory) if config.fuse else None
+    fused = fuse_model(adapter, kit, _freeing(adapter.model)) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     windows = [f.window for f in model.layers]
     derived = gpu is not None and gpu.derives_kv
@@ -98,6 +99,17 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
         layers=tuple(layers),
         gpu=gpu,
     )
+
+
+def _freeing(model: torch.nn.Module) -> Callable[[], None]:
+    """What to call when weights of a model were replaced."""
+    mapped = MappedWeights(model)
+
+    def freed() -> None:
+        mapped.give_back()
+        give_back_free_memory()
+
+    return freed
 
 
 def _kv_memory(config: EngineConfig, memory: MemoryPlan) -> KVMemory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 
@@ -44,7 +45,14 @@ def cuda_device(name: str) -> torch.device:
 class TorchGraphApi:
     """:class:`~firstlight.graphs.backends.cuda.api.GraphApi` over ``torch.cuda``.
 
-    Not yet run on a GPU; see ``docs/cuda.md``.
+    Not yet run on a GPU; see ``docs/cuda.md``. What torch's allocator asks of captures that share
+    a pool is kept here:
+
+    * A pool whose every graph is gone is dead, and capturing into it again is an error. So each
+      pool has an anchor, a graph of one operation that is never replayed.
+    * Where CUDA has invalidated a capture, ending it fails before the allocator is told. It would
+      go on sending allocations into the pool, and let nobody else capture into it. So the
+      allocator is told here, and later captures get another pool.
 
     Args:
         device: a CUDA device with its index.
@@ -54,8 +62,11 @@ class TorchGraphApi:
         self._device = device
         # One stream for all captures: memory of a pool is reused on the stream it was taken on.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pool = torch.cuda.graph_pool_handle()
+        self._mark = torch.zeros(1, device=device)
+        self._pool: Any = None
         self._open: torch.cuda.CUDAGraph | None = None
+        # Anchors, and graphs that could not be ended: the allocator may still know their addresses.
+        self._kept: list[torch.cuda.CUDAGraph] = []
 
     @property
     def device(self) -> torch.device:
@@ -79,10 +90,17 @@ class TorchGraphApi:
 
     def begin(self) -> None:
         """Start to capture; see :class:`GraphApi`."""
-        graph = torch.cuda.CUDAGraph()
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+            self._begin()
+            self._mark.zero_()
+            self._kept.append(self.end())
+        self._begin()
+
+    def _begin(self) -> None:
+        self._open = torch.cuda.CUDAGraph()
         # Other threads of a server may use CUDA while one captures.
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-        self._open = graph
+        self._open.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
     def end(self) -> torch.cuda.CUDAGraph:
         """End the capture; see :class:`GraphApi`."""
@@ -96,10 +114,23 @@ class TorchGraphApi:
         graph, self._open = self._open, None
         if graph is None:
             return
-        with suppress(RuntimeError):  # it says again what the capture failed by
+        try:
             graph.capture_end()
-        with suppress(RuntimeError):  # where it never came to be, there is nothing to free
+        except RuntimeError:  # it says again what the capture failed by
+            self._abandon(graph)
+        else:
             graph.reset()
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Take a capture that cannot be ended away from the allocator."""
+        index, pool = self._device.index, self._pool
+        with suppress(RuntimeError):  # it knew already: the graph failed later than that
+            torch._C._cuda_endAllocateToPool(index, pool)
+            torch._C._cuda_releasePool(index, pool)
+        with suppress(RuntimeError):
+            graph.reset()
+        self._kept.append(graph)
+        self._pool = None
 
     def synchronise(self) -> None:
         """Wait for the device."""
