@@ -70,7 +70,7 @@ def test_commands_lists_every_option_of_run() -> None:
 def test_settings_and_sampling_list_every_field() -> None:
     assert "| `media_redirects` | `3` | an int from 0 to 5 |" in media_settings()
     assert "media_redirects" not in settings()
-    assert "| `page_size` | `16` | a power of two from 1 to 1024 |" in settings()
+    assert "| `dtype` | `'auto'` |" in settings()
     assert "| `frequency_penalty` | `0.0` | subtracted once" in sampling()
 
 

@@ -15,7 +15,7 @@ def fusing() -> str:
         return not_yet("scripts/bench fusing", "fusing.json")
     parts = [where(results["about"])]
     for (model, group), rows in groupby(results["rows"], lambda r: (r["model"], r["group"])):
-        cells = {
+        cells: dict[tuple[tuple[str, ...], str], str] = {
             ((row["what"],), f"{row['batch']}: ms (ratio)"): f"{row['ms']:.3g} ({row['ratio']:.2f})"
             for row in rows
         }

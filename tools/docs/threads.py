@@ -11,7 +11,7 @@ def threads() -> str:
     results = read("threads.json")
     if results is None:
         return not_yet("scripts/bench threads", "threads.json")
-    cells = {
+    cells: dict[tuple[tuple[str, ...], str], str] = {
         (
             (row["model"], row["batch"]),
             f"{row['threads']} beside {row['beside']}: ms",
