@@ -55,9 +55,9 @@ _FUSE: Final = "firstlight.models.fuse"
 _TIER: Final = "firstlight.engine.native_tier.NativeTier"
 WITHOUT: Final[Mapping[str, tuple[str, object]]] = {
     "linear layers": (f"{_FUSE}.kit.Kit.linear", lambda kit, layers: PackedLinear(layers)),
-    "norms": (f"{_FUSE}.decoder._swap_norms", lambda owner, report, kit: None),
+    "norms": (f"{_FUSE}.decoder.swap_norms", lambda owner, report, kit: None),
     "rotary embedding": (f"{_FUSE}.attention._LARGEST_HEAD", 0),
-    "gate": (f"{_FUSE}.mlp.gate_kind", lambda activation: None),
+    "gate": (f"{_FUSE}.mlp.activation_kind", lambda activation: None),
     "attention": (f"{_TIER}.attention", lambda tier, pool: attention_op()),
     "one program a run of calls": (f"{_TIER}.lowering", lambda tier: None),
     "last layer's last rows": (f"{_FUSE}.model.fuse_tail", lambda adapter, report, kit: False),

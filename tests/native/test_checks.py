@@ -83,13 +83,23 @@ def test_rotate_refuses_what_does_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"), [((X[:, :63], 0), "columns of x is 63"), ((X, 2), "kind is 2")]
+    ("arguments", "name"), [((X[:, :63], 0), "columns of x is 63"), ((X, 4), "kind is 4")]
 )
 def test_gate_refuses_what_does_not_fit(
     kernels: Kernels, arguments: tuple[Any, ...], name: str
 ) -> None:
     with pytest.raises(ValueError, match=name):
         torch.ops.firstlight.gate(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [((X.half(), 0), "x is torch.float16"), ((X, -1), "kind is -1")]
+)
+def test_activate_refuses_what_does_not_fit(
+    kernels: Kernels, arguments: tuple[Any, ...], name: str
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        torch.ops.firstlight.activate(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +17,12 @@ from firstlight.native.calls import add_call
 DTYPES = [torch.float32, torch.bfloat16]
 WIDTHS = (2, 16, 17, 30, 64, 100, 576)
 ROWS = (0, 1, 7, 8, 9, 30)
+ACTIVATIONS: list[Callable[[Tensor], Tensor]] = [
+    silu,
+    partial(gelu, approximate="tanh"),
+    gelu,
+    lambda x: x * torch.sigmoid(1.702 * x),
+]
 TOLERANCE = {torch.float32: (2e-6, 1e-6), torch.bfloat16: (2**-7, 1e-3)}
 
 
@@ -70,15 +79,16 @@ def test_rotation_takes_tables_that_lie_differently(kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("kind", range(4))
 def test_gates_are_torchs_from_small_to_large(
     kernels: Kernels, dtype: torch.dtype, kind: int
 ) -> None:
     values = torch.cat([torch.linspace(-120, 120, 1001), torch.tensor([0.0, -0.0, 1e-30])])
     x = torch.stack([values, torch.ones_like(values)]).reshape(1, -1).to(dtype)
     gate = x[:, : len(values)]
-    wanted = silu(gate) if kind == 0 else gelu(gate, approximate="tanh")
+    wanted = ACTIVATIONS[kind](gate)
     assert_close(torch.ops.firstlight.gate(x, kind), wanted)
+    assert_close(torch.ops.firstlight.activate(gate, kind), wanted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -92,14 +102,14 @@ def test_gates_multiply_every_column_with_its_own(
         assert_close(found, silu(x[:, :width]) * x[:, width:])
 
 
-@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("kind", range(4))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_not_finite_is_so_where_torch_has_it(
     kernels: Kernels, dtype: torch.dtype, kind: int
 ) -> None:
     bad = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
     x = torch.cat([bad, torch.ones(4)])[None].to(dtype)
-    wanted = silu(x[:, :4]) if kind == 0 else gelu(x[:, :4], approximate="tanh")
+    wanted = ACTIVATIONS[kind](x[:, :4])
     found = torch.ops.firstlight.gate(x, kind)
     assert torch.equal(found.isfinite(), wanted.isfinite())
     assert found[0, 0].isnan()

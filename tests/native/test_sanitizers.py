@@ -15,7 +15,10 @@ from tests.native.processes import run_script
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("library")]
 
 HERE = Path(__file__).parent
-ARITHMETIC = [str(HERE / f"test_{n}.py") for n in ("weights", "linear", "elementwise", "attention")]
+ARITHMETIC = [
+    str(HERE / f"test_{n}.py")
+    for n in ("weights", "linear", "elementwise", "attention", "segments")
+]
 UNDER_FLAGS = """
 import sys
 import pytest

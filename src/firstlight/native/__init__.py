@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from firstlight.native.build import NativeUnavailableError, build_library
 from firstlight.native.calls import can_attend
+from firstlight.native.encoder_ops import can_attend_segments
 from firstlight.native.kernels import Kernels, open_kernels
 from firstlight.native.lowering import NativeLowering
 from firstlight.native.weights import PackedWeight, WeightFormat, can_pack
@@ -20,6 +21,7 @@ __all__ = [
     "WeightFormat",
     "build_library",
     "can_attend",
+    "can_attend_segments",
     "can_pack",
     "open_kernels",
 ]

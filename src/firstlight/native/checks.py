@@ -14,6 +14,9 @@ DTYPES = (torch.float32, torch.bfloat16)
 LARGEST_ROTATED = 1024
 """Columns of a head that ``source/elementwise.h`` has room for."""
 
+_ACTIVATIONS = ("SiLU", "GELU by tanh", "GELU", "quick GELU")
+_KINDS = ", ".join(f"{kind} ({name})" for kind, name in enumerate(_ACTIVATIONS))
+
 _BYTES = {
     WeightFormat.FLOAT32: 4 * BLOCK,
     WeightFormat.BFLOAT16: 2 * BLOCK,
@@ -77,7 +80,13 @@ def check_gate(x: Tensor, kind: int) -> None:
     _activations("gate", x)
     k = x.shape[-1]
     _want(k % 2 == 0, "gate", "columns of x", k, "gate and up, equally many")
-    _want(kind in (0, 1), "gate", "kind", kind, "0 (SiLU), 1 (GELU by tanh)")
+    _want(kind in range(len(_ACTIVATIONS)), "gate", "kind", kind, "{}", _KINDS)
+
+
+def check_activate(x: Tensor, kind: int) -> None:
+    """Arguments of ``firstlight::activate``; raises ValueError."""
+    _activations("activate", x)
+    _want(kind in range(len(_ACTIVATIONS)), "activate", "kind", kind, "{}", _KINDS)
 
 
 def check_attend(

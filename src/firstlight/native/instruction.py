@@ -26,6 +26,9 @@ class Op(IntEnum):
     PACK = 9
     UNPACK = 10
     ACTIVATE = 11
+    LAYER_NORM = 20
+    LAY_OUT_SEGMENTS = 21
+    ATTEND_SEGMENTS = 22
 
 
 class Instruction(ctypes.Structure):

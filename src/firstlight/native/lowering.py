@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firstlight.native import calls
+from firstlight.native import calls, encoder_ops
 from firstlight.native.instruction import Instruction
 from firstlight.native.kernels import Kernels
 from firstlight.native.ops import scratch_of, stand_ins
@@ -28,14 +28,17 @@ class NativeLowering:
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
         self._scratch = torch.empty(0)
+        self._keys = torch.empty(0)
         self.stand_ins: Mapping[Any, Callable[..., Any]] = stand_ins()
         self._rules: dict[str, Callable[..., Lowered]] = {
             "firstlight.linear.default": _linear,
             "firstlight.rms_norm.default": _rms_norm,
             "firstlight.rotate.default": _rotate,
             "firstlight.gate.default": _gate,
+            "firstlight.activate.default": _activate,
             "firstlight.attend_rows.default": self._attend_rows,
             "aten.add.Tensor": _add,
+            **encoder_ops.rules(self._key_memory),
         }
 
     def lower(self, name: str, args: Sequence[Any], outs: Sequence[Tensor | None]) -> Lowered:
@@ -60,6 +63,11 @@ class NativeLowering:
             # Graphs made before keep the smaller block that they were made with.
             self._scratch = torch.empty(floats, dtype=torch.float32)
         return calls.attention_calls(args, self._scratch)
+
+    def _key_memory(self, n: int, dtype: torch.dtype) -> Tensor:
+        if self._keys.numel() < n or self._keys.dtype is not dtype:
+            self._keys = torch.empty(n, dtype=dtype)  # as above
+        return self._keys
 
 
 def _linear(
@@ -93,6 +101,11 @@ def _rotate(
 def _gate(outs: Sequence[Tensor | None], x: Tensor, kind: int) -> Lowered:
     out = _only(outs)
     return (calls.gate_call(x, kind, out),) if _even(x, out) else None
+
+
+def _activate(outs: Sequence[Tensor | None], x: Tensor, kind: int) -> Lowered:
+    out = _only(outs)
+    return (calls.activate_call(x, kind, out),) if _even(x, out) else None
 
 
 def _add(outs: Sequence[Tensor | None], a: Tensor, b: Any) -> Lowered:

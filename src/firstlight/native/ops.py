@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from firstlight.native import calls, checks
+from firstlight.native import calls, checks, encoder_ops
 from firstlight.native.instruction import Instruction
 
 LINEAR = "linear(Tensor x, Tensor weight, Tensor? bias, int format, int out_features) -> Tensor"
@@ -37,7 +37,7 @@ class Runner(Protocol):
 def register(runner: Runner) -> None:
     """Define the operations with torch; once a process, as torch's registry wants it."""
     library: Any = torch.library.Library("firstlight", "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel in _kernels(runner).items():
+    for schema, kernel in (_kernels(runner) | encoder_ops.kernels(runner)).items():
         library.define(schema)
         library.impl(schema.partition("(")[0], kernel, "CPU")
     # torch drops the definitions with this object, so it lives as long as torch's registry.
@@ -75,6 +75,7 @@ def _kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
         return out
 
     def activate(x: Tensor, kind: int) -> Tensor:
+        checks.check_activate(x, kind)
         out = x.new_empty(x.shape)
         runner.run(calls.activate_call(_even(x), kind, out))
         return out
@@ -127,6 +128,8 @@ def stand_ins() -> dict[Any, Callable[..., Any]]:
         ops.linear.default: lambda x, w, b, format, n: x.new_zeros(linear_shape(x, n)),
         ops.rms_norm.default: lambda x, *_: x.new_zeros(x.shape),
         ops.rotate.default: lambda x, c, s, w, dim, *_: x.new_zeros(rotate_shape(x, dim)),
+        ops.activate.default: lambda x, kind: x.new_zeros(x.shape),
         ops.gate.default: lambda x, kind: x.new_zeros(gate_shape(x)),
         ops.attend_rows.default: lambda *_: None,
+        **encoder_ops.stand_ins(),
     }

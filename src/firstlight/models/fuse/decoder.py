@@ -51,12 +51,12 @@ def fuse_decoder(
             rotary = _rotary(decoder, attention, position_rank, hidden_size)
             if rotary is not None:
                 fused = partial(_fused_attention, attention, hidden_size, rotary, kit)
-                _swap(layer, "self_attn", fused, report)
+                swap(layer, "self_attn", fused, report)
         if FusedMLP.takes(mlp):
-            _swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size, kit), report)
+            swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size, kit), report)
         _pack_linears(layer, report, kit)
-        _swap_norms(layer, report, kit)
-    _swap_norms(decoder, report, kit)
+        swap_norms(layer, report, kit)
+    swap_norms(decoder, report, kit)
 
 
 def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary, kit: Kit) -> _Candidate:
@@ -69,9 +69,14 @@ def _fused_mlp(old: nn.Module, hidden_size: int, kit: Kit) -> _Candidate:
     return new, module_parity(old, new, hidden_size)
 
 
-def _swap(
+def swap(
     layer: nn.Module, name: str, candidate: Callable[[], _Candidate], report: FuseReport
 ) -> None:
+    """Put a replacement in a module's place, if its check found nothing; report it either way.
+
+    Args:
+        candidate: makes the replacement and what its check found wrong.
+    """
     old = type(getattr(layer, name)).__name__
     # Whatever a foreign module does on being called its own way is no error of this load: it stays.
     try:
@@ -86,14 +91,14 @@ def _swap(
     report.count(old)
 
 
-def _swap_norms(owner: Any, report: FuseReport, kit: Kit) -> None:
+def swap_norms(owner: Any, report: FuseReport, kit: Kit) -> None:
     """Swap RMSNorms that are the owner's own attributes for compiled ones."""
     if kit.kernels is None:
         return
     for name, norm in list(owner.named_children()):
         weight, eps = getattr(norm, "weight", None), epsilon_of(norm)
         if type(norm).__name__.endswith("RMSNorm") and weight is not None and eps is not None:
-            _swap(owner, name, partial(_native_norm, norm, weight, eps), report)
+            swap(owner, name, partial(_native_norm, norm, weight, eps), report)
 
 
 def _native_norm(old: nn.Module, weight: torch.Tensor, eps: float) -> _Candidate:

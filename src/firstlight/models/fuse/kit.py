@@ -82,6 +82,21 @@ class NativeNorm(nn.Module):
         return y
 
 
+class NativeLayerNorm(nn.Module):
+    """LayerNorm (Ba, Kiros and Hinton 2016, arXiv:1607.06450) of the compiled kernels."""
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        super().__init__()
+        self.weight = None if norm.weight is None else norm.weight.detach()
+        self.bias = None if norm.bias is None else norm.bias.detach()
+        self.eps = norm.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., width]`` to the same."""
+        y: Tensor = torch.ops.firstlight.layer_norm(x, self.weight, self.bias, self.eps)
+        return y
+
+
 class NativeActivation(nn.Module):
     """An activation function of the compiled kernels, by its number there."""
 

@@ -60,7 +60,7 @@ def module_parity(
     Args:
         like: has the dtype of the input; None takes that of the module's parameters.
     """
-    x = _random(next(old.parameters()) if like is None else like, 1, _ROWS, hidden_size)
+    x = random_like(next(old.parameters()) if like is None else like, 1, _ROWS, hidden_size)
     return compare(lambda: old(x), lambda: new(x))
 
 
@@ -88,7 +88,7 @@ def attention_parity(
 
 
 def _input(module: nn.Module, hidden_size: int, rotary: Rotary) -> Tensor:
-    return _random(next(module.parameters()), 1, rotary[0].shape[-2], hidden_size)
+    return random_like(next(module.parameters()), 1, rotary[0].shape[-2], hidden_size)
 
 
 def _call(module: nn.Module, x: Tensor, rotary: Rotary, recorder: Recorder) -> Tensor:
@@ -109,6 +109,7 @@ def compare(old: Callable[[], Tensor], new: Callable[[], Tensor]) -> str | None:
     return None if worst <= allowed else f"outputs differ by {worst:.1e}, allowed is {allowed:.0e}"
 
 
-def _random(like: Tensor, *shape: int) -> Tensor:
+def random_like(like: Tensor, *shape: int) -> Tensor:
+    """Normal values of a shape, always the same, in the dtype and on the device of ``like``."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(*shape, generator=generator).to(like)

@@ -1,20 +1,30 @@
-"""The vision towers on compiled kernels: linear layers and activations.
-
-Their attention stays torch's: the compiled kernel is made for rows that see a part of the keys.
-"""
+"""The vision towers on compiled kernels: attention, MLPs, norms, linear layers, activations."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from firstlight.models.adapter import Adapter
-from firstlight.models.fuse.kit import Kit, NativeActivation, activation_kind
+from firstlight.models.fuse.decoder import swap, swap_norms
+from firstlight.models.fuse.kit import Kit, NativeActivation, NativeLayerNorm, activation_kind
+from firstlight.models.fuse.mlp import FusedMLP
 from firstlight.models.fuse.parity import module_parity
 from firstlight.models.fuse.report import FuseReport
+from firstlight.models.fuse.tower_attention import (
+    CropAttention,
+    SegmentAttention,
+    crop_parity,
+    segment_parity,
+)
 
 _COLUMNS = 48
 """Of the random input on which activations are compared."""
+
+_Candidate = tuple[nn.Module, str | None]
 
 
 @torch.no_grad()
@@ -28,15 +38,68 @@ def fuse_towers(adapter: Adapter, report: FuseReport, kit: Kit) -> None:
     kept = {id(module) for module in adapter.decoder.modules()}
     kept.add(id(adapter.model.get_output_embeddings()))
     plain, like = Kit(kit.kernels), torch.empty(0, dtype=adapter.dtype)
-    for parent in list(adapter.model.modules()):
-        if id(parent) in kept:
-            continue
+    for parent in _outside(adapter, kept):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and id(child) not in kept and plain.takes(child.weight):
-                setattr(parent, name, plain.linear([child]))
-                report.count("Linear of a tower")
-            elif (kind := activation_kind(child)) is not None:
-                _swap_activation(parent, name, child, kind, report, like)
+            if id(child) in kept:
+                continue
+            candidate = _whole(child, plain)
+            if candidate is not None:
+                swap(parent, name, candidate, report)
+    for parent in _outside(adapter, kept):
+        swap_norms(parent, report, plain)
+        for name, child in list(parent.named_children()):
+            if id(child) not in kept:
+                _swap_part(parent, name, child, report, plain, like)
+
+
+def _outside(adapter: Adapter, kept: set[int]) -> list[nn.Module]:
+    return [module for module in adapter.model.modules() if id(module) not in kept]
+
+
+def _whole(module: nn.Module, kit: Kit) -> Callable[[], _Candidate] | None:
+    """What makes the replacement of a module of several layers, and checks it."""
+    if SegmentAttention.takes(module, kit):
+        return partial(_segments, module, kit)
+    if CropAttention.takes(module, kit):
+        return partial(_crops, module, kit)
+    if FusedMLP.takes(module) and kit.takes(module.gate_proj.weight):  # type: ignore[arg-type,union-attr]
+        return partial(_mlp, module, kit)
+    return None
+
+
+def _segments(old: nn.Module, kit: Kit) -> _Candidate:
+    new = SegmentAttention(old, kit)
+    return new, segment_parity(old, new)
+
+
+def _crops(old: nn.Module, kit: Kit) -> _Candidate:
+    new = CropAttention(old, kit)
+    return new, crop_parity(old, new)
+
+
+def _mlp(old: nn.Module, kit: Kit) -> _Candidate:
+    new = FusedMLP(old, kit)
+    width: int = old.gate_proj.in_features  # type: ignore[assignment,union-attr]
+    return new, module_parity(old, new, width)
+
+
+def _layer_norm(old: nn.LayerNorm) -> _Candidate:
+    new = NativeLayerNorm(old)
+    return new, module_parity(old, new, old.normalized_shape[0])
+
+
+def _swap_part(
+    parent: nn.Module, name: str, child: nn.Module, report: FuseReport, kit: Kit, like: Tensor
+) -> None:
+    """One layer, norm or activation."""
+    if type(child) is nn.Linear and kit.takes(child.weight):
+        setattr(parent, name, kit.linear([child]))
+        report.count("Linear of a tower")
+    elif type(child) is nn.LayerNorm and len(child.normalized_shape) == 1:
+        if child.weight is not None:
+            swap(parent, name, partial(_layer_norm, child), report)
+    elif (kind := activation_kind(child)) is not None:
+        _swap_activation(parent, name, child, kind, report, like)
 
 
 def _swap_activation(

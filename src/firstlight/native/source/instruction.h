@@ -18,6 +18,9 @@ enum class Op : std::int32_t {
   PACK = 9,
   UNPACK = 10,
   ACTIVATE = 11,
+  LAYER_NORM = 20,
+  LAY_OUT_SEGMENTS = 21,
+  ATTEND_SEGMENTS = 22,
 };
 
 // Which names the fields have is said at each kernel.

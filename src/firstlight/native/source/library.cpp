@@ -8,7 +8,9 @@
 #include "instruction.h"
 #include "linear.h"
 #include "machine.h"
+#include "norms.h"
 #include "pack.h"
+#include "segments.h"
 #include "threads.h"
 #include "tiles.h"
 
@@ -25,6 +27,9 @@ std::uint32_t pieces_of(const Instruction& i) {
       std::int64_t each = tile_rows(i.n[2]);
       return std::uint32_t((i.n[0] + each - 1) / each * i.n[1]);
     }
+    case Op::LAY_OUT_SEGMENTS:
+    case Op::ATTEND_SEGMENTS:
+      return std::uint32_t(i.n[1] * ((i.n[0] + SEGMENT_TILE - 1) / SEGMENT_TILE));
     default: return row_pieces(i.n[0]);
   }
 }
@@ -38,6 +43,9 @@ void compute(const Instruction& i, std::uint32_t piece, Scratch& scratch) {
     case Op::GATE: return gate<T>(i, piece);
     case Op::ADD: return add<T>(i, piece);
     case Op::ACTIVATE: return activate<T>(i, piece);
+    case Op::LAYER_NORM: return layer_norm<T>(i, piece);
+    case Op::LAY_OUT_SEGMENTS: return lay_out_segments<T>(i, piece);
+    case Op::ATTEND_SEGMENTS: return attend_segments<T>(i, piece);
     case Op::STORE_KV: return store_kv<T>(i, piece);
     case Op::ATTEND: return attend<T>(i, piece);
     case Op::MERGE_SPLITS: return merge_splits<T>(i, piece);
