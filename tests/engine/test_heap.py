@@ -36,13 +36,48 @@ libc.malloc_info(0, file)
 libc.fclose(file)
 """
 
+_HOLES = """
+import sys
+from pathlib import Path
+from firstlight.engine import heap
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt(3) is glibc's")
+def resident():
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) >> 10
+
+{"starting": heap.starting, "serving": heap.serving}[sys.argv[1]]()
+before = resident()
+large, small = [], []
+for _ in range(64):
+    large.append(b"1" * (1 << 20))
+    small.append(bytes(2000))  # stays behind the block, which thus is not at the heap's end
+del large
+print(resident() - before)
+"""
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+
+
+def run(program: str, *arguments: str) -> str:
+    environ = os.environ | {"PYTHONPATH": str(Path(firstlight.__file__).parents[1])}
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=environ, check=True, timeout=60, capture_output=True)
+    return done.stdout.decode()
+
+
+@needs_glibc
+def test_while_starting_a_freed_block_goes_back_from_between_others() -> None:
+    assert int(run(_HOLES, "starting")) < 8
+
+
+@needs_glibc
+def test_while_serving_freed_blocks_stay_for_the_next_step() -> None:
+    assert int(run(_HOLES, "serving")) > 48
+
+
+@needs_glibc
 @pytest.mark.parametrize(("way", "heaps"), [("shared", "one"), ("as it is", "several")])
 def test_threads_share_one_heap_once_they_are_told(way: str, heaps: str, tmp_path: Path) -> None:
     told = tmp_path / "heaps.xml"
-    environ = os.environ | {"PYTHONPATH": str(Path(firstlight.__file__).parents[1])}
-    command = [sys.executable, "-c", _PROGRAM, way, str(told)]
-    subprocess.run(command, env=environ, check=True, timeout=60)
+    run(_PROGRAM, way, str(told))
     count = told.read_text().count("<heap nr=")
     assert (count == 1) == (heaps == "one")

@@ -12,9 +12,9 @@ import torch
 
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Phase
+from firstlight.engine import heap
 from firstlight.engine.accounting import Weights
 from firstlight.engine.gpu import Gpu, no_room, rebind
-from firstlight.engine.heap import give_back_free_memory
 from firstlight.engine.mapped_weights import MappedWeights
 from firstlight.engine.memory_plan import KVRoom, MemoryPlan, plan_memory, with_pages
 from firstlight.engine.native_tier import NativeTier, open_tier
@@ -63,6 +63,7 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
             fewer bits are asked for, and the compiled kernels are not there.
     """
     config = config if gpu is None else gpu.settle_page_size(model)
+    heap.starting()
     adapter = model.adapter
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
@@ -107,7 +108,7 @@ def _freeing(model: torch.nn.Module) -> Callable[[], None]:
 
     def freed() -> None:
         mapped.give_back()
-        give_back_free_memory()
+        heap.give_back_free_memory()
 
     return freed
 
@@ -140,7 +141,8 @@ def after_captures(
     config: EngineConfig, ground: Ground, runners: Mapping[Phase, GraphRunner]
 ) -> Ground:
     """The pool in its final size, by what is free now that graphs are there."""
-    give_back_free_memory()
+    heap.give_back_free_memory()
+    heap.serving()
     gpu = ground.gpu
     if gpu is None:
         return ground

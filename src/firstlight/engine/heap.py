@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _MAPS = Path("/proc/self/maps")
-_M_ARENA_MAX = -8  # mallopt(3)
+# mallopt(3)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+
+_STARTING = (512 << 10, 128 << 10)
+_SERVING = (32 << 20, 64 << 20)
+"""Bytes from which a block is mapped by itself, and of free heap from which some goes back. For
+serving, the most that glibc comes to by itself as blocks are freed."""
 
 
 def give_back_free_memory() -> None:
@@ -24,6 +30,29 @@ def give_back_free_memory() -> None:
     trim(0)
 
 
+def starting() -> None:
+    """Map every large block by itself from now on, under glibc, so that it goes back when freed.
+
+    A start allocates and frees intermediates and snapshots of any size between small objects that
+    stay; in one heap they leave holes, which grow to more than what was ever held at a time. Each
+    block costs its page faults for that: see :func:`serving`.
+    """
+    _set_thresholds(_STARTING)
+
+
+def serving() -> None:
+    """Take blocks from the heap again, under glibc: those of a step come back in every step."""
+    _set_thresholds(_SERVING)
+
+
+def _set_thresholds(thresholds: tuple[int, int]) -> None:
+    mallopt = _mallopt()
+    if mallopt is not None:
+        mapped, trimmed = thresholds
+        mallopt(_M_MMAP_THRESHOLD, mapped)
+        mallopt(_M_TRIM_THRESHOLD, trimmed)
+
+
 def share_one_heap() -> bool:
     """Have the threads that start from now on allocate from the heap of the others, under glibc.
 
@@ -35,11 +64,17 @@ def share_one_heap() -> bool:
     Returns:
         Whether the C library took it.
     """
+    mallopt = _mallopt()
+    return mallopt is not None and bool(mallopt(_M_ARENA_MAX, 1))
+
+
+def _mallopt() -> Callable[[int, int], int] | None:
+    """Of the C library, if it has one."""
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        found: Callable[[int, int], int] = ctypes.CDLL(None).mallopt
     except (OSError, TypeError, AttributeError):
-        return False
-    return bool(mallopt(_M_ARENA_MAX, 1))
+        return None
+    return found
 
 
 def mapped_from_files(addresses: Iterable[int]) -> set[int]:
