@@ -121,7 +121,6 @@ def test_the_backend_follows_the_device_unless_it_is_named(
         {"gpu_memory": 0.5, "device": "cpu"},
         {"backend": "cuda"},
         {"backend": "cuda-whole", "device": "cpu"},
-        {"sanitize": True, "device": "cuda"},
         {"allow_any_media_host": True, "allowed_media_domains": ("example.org",)},
         {"eager": True, "prefill_buckets": (64,)},
         {"eager": True, "decode_buckets": (1,)},

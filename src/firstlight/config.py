@@ -450,9 +450,6 @@ class EngineConfig(MediaSettings):
             refuse_pair("backend", self.backend, "device", self.device, why)
         if self.gpu_memory != _GPU_MEMORY and not self.on_gpu:
             refuse_pair("gpu_memory", self.gpu_memory, "device", self.device, "there is no GPU")
-        if self.sanitize and self.on_gpu:
-            why = "it looks at memory between any two operations, on the CPU"
-            refuse_pair("sanitize", True, "device", self.device, why)
         for name in ("prefill_buckets", "decode_buckets"):
             if self.graphs_off and getattr(self, name) is not None:
                 off, value = ("eager", True) if self.eager else ("backend", self.backend)

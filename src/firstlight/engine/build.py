@@ -176,7 +176,7 @@ def build(
     """
     ground = lay_ground(config, model, gpu or open_gpu(config))
     config = ground.config
-    sanitizer = Sanitizer(ground.pool) if config.sanitize else None
+    sanitizer = Sanitizer(ground.pool, gpu=config.on_gpu) if config.sanitize else None
     limits = limits_of(config, ground.memory)
     builder = _runner_builder(config, ground, sanitizer)
     runners = _runners(builder, limits)

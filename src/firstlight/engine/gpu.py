@@ -34,6 +34,7 @@ from firstlight.graphs.backends.cuda import (
     last_run,
 )
 from firstlight.graphs.proof import Tolerance
+from firstlight.graphs.sanitizer import GuardedScratchArena
 from firstlight.models.loading import LoadedModel
 
 GRAPH_BYTES = 32 << 20
@@ -104,7 +105,8 @@ class Gpu:
 
     def __post_init__(self) -> None:
         self._before = self.api.counters()
-        self._scratch = ScratchArena(self.api.device)
+        scratch = GuardedScratchArena if self.config.sanitize else ScratchArena
+        self._scratch = scratch(self.api.device)
         self.memory = GpuMemory(self._before.total, self.config.gpu_memory)
 
     @property

@@ -38,6 +38,7 @@ def describe(parts: Parts) -> dict[str, Any]:
         "buckets": {phase.value: _buckets(parts, phase, ledger) for phase in runners},
         "backend": "eager" if parts.config.graphs_off else runners[Phase.DECODE].backend.name,
         "gpu": describe_gpu(parts.gpu),
+        "sanitizer": _sanitizer(parts),
         "kernels": parts.native.describe(),
         "attention": _attention(parts),
         "memory": {
@@ -63,6 +64,14 @@ def describe(parts: Parts) -> dict[str, Any]:
         "unread_inputs": _unread(parts),
         "decisions": _decisions(runners[Phase.DECODE]),
     }
+
+
+def _sanitizer(parts: Parts) -> dict[str, Any] | None:
+    """How much the sanitizer has found, and what it cannot look at; None where it is off."""
+    report = parts.findings
+    if report is None:
+        return None
+    return {"findings": len(report), "not_looked_at": list(report.not_looked_at)}
 
 
 def _attention(parts: Parts) -> str:

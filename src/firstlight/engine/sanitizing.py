@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,13 +19,17 @@ from firstlight.graphs.sanitizer import (
     GuardedArena,
     GuardedScratchArena,
     PagedMemory,
+    Poison,
     Report,
     SanitizingRunner,
     TrackedRegistry,
     footprint_of_pages,
 )
+from firstlight.graphs.sanitizer.pieces import NOT_LOOKED_AT
 from firstlight.memory import KVPool
 from firstlight.memory.page_map import Translation
+
+_LOG = logging.getLogger("firstlight.engine")
 
 
 class Sanitizer:
@@ -32,14 +37,23 @@ class Sanitizer:
 
     Attributes:
         report: the findings of all runners.
+
+    Args:
+        pool: the KV memory.
+        gpu: whether kernels of a GPU attend. They read whole tiles of keys and multiply what they
+            mask by zero, so poison for floats is finite there.
     """
 
     registry = TrackedRegistry
 
-    def __init__(self, pool: KVPool) -> None:
-        self.report = Report()
-        self.arena = GuardedArena()
-        self.scratch = GuardedScratchArena()
+    def __init__(self, pool: KVPool, *, gpu: bool = False) -> None:
+        device = pool.keys[0].device
+        self.report = Report(NOT_LOOKED_AT if gpu else ())
+        if gpu:
+            _LOG.warning("the sanitizer does not look at: %s", "; ".join(NOT_LOOKED_AT))
+        self.arena = GuardedArena(device)
+        self.scratch = GuardedScratchArena(device)
+        self._poison = Poison.FINITE if gpu else Poison.NAN
         self.sides = tuple(
             PagedMemory(_Pools(pool, i), pool.page_size, slot_suffix(side), side.window)
             for i, side in enumerate(pool.layout.sides)
@@ -48,7 +62,13 @@ class Sanitizer:
     @property
     def runner(self) -> Callable[..., GraphRunner]:
         """Builds a runner from the arguments of :class:`GraphRunner`."""
-        return partial(SanitizingRunner, report=self.report, memory=self.sides, arena=self.arena)
+        return partial(
+            SanitizingRunner,
+            report=self.report,
+            memory=self.sides,
+            arena=self.arena,
+            poison=self._poison,
+        )
 
 
 class _Pools(Mapping[str, Tensor]):
@@ -105,4 +125,5 @@ class SanitizingStep(Step):
 
 def _physical(rows: RowsInMemory, pages: Translation) -> Tensor:
     """int64 ``[n]``: the physical pages of a request, one lookup at a time."""
-    return torch.tensor([int(pages.physical(page)) for page in rows.pages], dtype=torch.int64)
+    found = [int(pages.physical(page)) for page in rows.pages]
+    return torch.tensor(found, dtype=torch.int64, device="cpu")

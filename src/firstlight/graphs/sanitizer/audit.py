@@ -160,7 +160,8 @@ class WeightVersions:
             return 0.0
         total = tensor.detach().double().nan_to_num()
         # Weighted by position, so that a permutation shows.
-        weights = torch.arange(1, total.numel() + 1, dtype=torch.float64)
+        n = total.numel()
+        weights = torch.arange(1, n + 1, dtype=torch.float64, device=total.device)
         return float((total.flatten() * weights).sum())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from firstlight.graphs.backends.tape.record import OpCall, Place, Recording, map
 from firstlight.graphs.sanitizer.audit import Fault
 from firstlight.graphs.sanitizer.finding import FindingKind
 from firstlight.graphs.sanitizer.memory import compact
-from firstlight.graphs.sanitizer.poison import bits
+from firstlight.graphs.sanitizer.poison import far_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,14 @@ class Signature:
     host: tuple[tuple[str, bytes], ...]
 
 
-def signature(recording: Recording) -> Signature:
-    """The signature of a recording; holds no tensor."""
-    ops = tuple((op.name, _arguments(op), op.where) for op in recording.ops)
+def signature(recording: Recording, moving: Collection[str] = ()) -> Signature:
+    """The signature of a recording; holds no tensor.
+
+    Args:
+        moving: owners whose memory is replaced by other, of another size, between two batches.
+    """
+    named = {s.index: s.owner for s in recording.storages if s.owner in moving}
+    ops = tuple((op.name, _arguments(op, named), op.where) for op in recording.ops)
     host = tuple(
         (record.owner, _content(record.content, record.held))
         for record in recording.storages
@@ -62,10 +67,14 @@ def differences(first: Signature, second: Signature) -> Iterator[Fault]:
         yield _fault(detail, name, where)
 
 
-def other_results(replayed: Tensor, computed: Tensor) -> Iterator[Fault]:
-    """Live rows of a replay that are not what the body computed for the same batch."""
+def other_results(replayed: Tensor, computed: Tensor, tolerance: float = 0.0) -> Iterator[Fault]:
+    """Live rows of a replay that are not what the body computed for the same batch.
+
+    Args:
+        tolerance: in units of the largest value; 0 compares bits.
+    """
     now = computed[: len(replayed)]
-    differs = bits(replayed).ne(bits(now)) & ~(replayed.isnan() & now.isnan())
+    differs = far_apart(replayed, now, tolerance) & ~(replayed.isnan() & now.isnan())
     if bool(differs.any()):
         rows = compact(differs.flatten(1).any(1).nonzero().flatten().tolist())
         most = float((replayed - now).abs().max())
@@ -78,9 +87,11 @@ def _fault(what: str, op: str, where: str) -> Fault:
     return Fault(FindingKind.BAKED_CONSTANT, op, detail, op, where)
 
 
-def _arguments(op: OpCall) -> str:
+def _arguments(op: OpCall, owners: Mapping[int, str]) -> str:
     def leaf(value: Any) -> Any:
         if isinstance(value, Place):
+            if value.storage in owners:
+                return owners[value.storage]
             return f"{value}+{value.offset}{list(value.stride)}"
         return "opaque" if isinstance(value, Tensor) else value
 
@@ -95,4 +106,4 @@ def _content(content: object, held: torch.UntypedStorage | None) -> bytes:
         return content
     if held is None:
         return b""
-    return torch.empty(0, dtype=torch.uint8).set_(held).numpy().tobytes()
+    return torch.empty(0, dtype=torch.uint8, device=held.device).set_(held).cpu().numpy().tobytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -103,9 +103,14 @@ class Finding:
 
 
 class Report:
-    """Findings in the order in which they turned up; one that recurs is kept once, and counted."""
+    """Findings in the order in which they turned up; one that recurs is kept once, and counted.
 
-    def __init__(self) -> None:
+    Args:
+        not_looked_at: in words, what could not be looked at.
+    """
+
+    def __init__(self, not_looked_at: Sequence[str] = ()) -> None:
+        self.not_looked_at = tuple(not_looked_at)
         self._counts: dict[Finding, int] = {}
         self._first: dict[tuple[object, ...], Finding] = {}
 

@@ -64,7 +64,7 @@ class PagedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Physical token slots of one side, int64 ``[n]`` each.
+    """Physical token slots of one side, int64 ``[n]`` each, on the host.
 
     Attributes:
         reads: of what the batch's rows see, request by request.
@@ -95,7 +95,7 @@ def footprint_of_pages(
         slots = token_slots(pages, end, memory.page_size, first)
         reads.append(slots)
         writes.append(slots[start - first :])
-    none = torch.empty(0, dtype=torch.int64)
+    none = torch.empty(0, dtype=torch.int64, device="cpu")
     return Footprint(torch.cat([*reads, none]), torch.cat([*writes, none]))
 
 
@@ -106,20 +106,20 @@ def footprint_of_slots(
     names = memory.slots
     if not all(map(registry.has, names.all)):
         return None
-    table = registry.buffer(names.page_table)
+    table = registry.buffer(names.page_table).cpu()
     longest = table.shape[1] * memory.page_size
     reads: list[Tensor] = []
     for i, facts in enumerate(registry.buffer(names.attention_rows)[: live.requests].tolist()):
         context = min(max(facts[2], 0), longest)
         first = min(memory.first_seen(facts[2] - facts[1]), context)
         reads.append(token_slots(table[i].long(), context, memory.page_size, first))
-    writes = registry.buffer(names.write_locations)[: live.tokens].clone()
+    writes = registry.buffer(names.write_locations)[: live.tokens].cpu().clone()
     return Footprint(torch.cat([*reads, writes.new_empty(0)]), writes)
 
 
 def token_slots(pages: Tensor, n: int, page_size: int, first: int = 0) -> Tensor:
     """Token slots of positions ``[first, n)`` of a request that holds ``pages``."""
-    at = torch.arange(first, n)
+    at = torch.arange(first, n, device=pages.device)
     return pages[at // page_size] * page_size + at % page_size
 
 
@@ -160,7 +160,7 @@ class Snapshot:
         address = tensor.untyped_storage().data_ptr()
         for whole, saved in self._saved:
             if whole.data_ptr() == address:
-                copy = torch.empty(0, dtype=tensor.dtype)
+                copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
                 offset, stride = int(tensor.storage_offset()), tensor.stride()
                 return copy.set_(saved.untyped_storage(), offset, tensor.shape, stride)
         raise KeyError(f"a tensor of shape {list(tensor.shape)} is no mutable owned memory")
@@ -172,4 +172,4 @@ class Snapshot:
 
 
 def _whole(storage: torch.UntypedStorage) -> Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage)
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -56,11 +56,38 @@ def poison_(tensor: Tensor, poison: Poison = Poison.NAN) -> None:
         bits(tensor).fill_(pattern(tensor.dtype))
 
 
+LEGAL_INDEX = 1
+"""What stands for poison in integers where a bad index would end the process and not raise, i.e. on
+a GPU: a row, page or token slot that exists and is not the neutral one."""
+
+
+def misplace_(tensor: Tensor, poison: Poison) -> None:
+    """As :func:`poison_`, but integers become legal indices that nobody wrote."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        poison_(tensor, poison)
+    elif tensor.dtype is not torch.bool:
+        tensor.fill_(LEGAL_INDEX)
+
+
 def is_poison(tensor: Tensor) -> Tensor:
     """Boolean mask of the elements that still hold poison bit for bit (never for booleans)."""
     if tensor.dtype is torch.bool:
-        return torch.zeros(tensor.shape, dtype=torch.bool)
+        return torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
     return bits(tensor).eq(pattern(tensor.dtype))
+
+
+def far_apart(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
+    """Boolean mask of the elements that differ; NaN beside NaN does not.
+
+    Args:
+        tolerance: in units of the largest finite value of ``b``; 0 compares bits.
+    """
+    differs = bits(a).ne(bits(b))
+    if not tolerance or not a.dtype.is_floating_point or not bool(differs.any()):
+        return differs
+    room = tolerance * float(b.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    near = (a.double() - b.double()).abs() <= room
+    return differs & ~near & ~(a.isnan() & b.isnan())
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -70,5 +97,5 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 def words(storage: torch.UntypedStorage, start: int, end: int) -> Tensor:
     """Bytes ``[start, end)`` of a storage as 16-bit words, int16."""
-    view = torch.empty(0, dtype=torch.int16)
+    view = torch.empty(0, dtype=torch.int16, device=storage.device)
     return view.set_(storage, start // 2, (max(end - start, 0) // 2,), (1,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,9 +12,8 @@ from firstlight.graphs.backends.tape.graph import Region, TapeGraph
 from firstlight.graphs.backends.tape.record import OpCall, Place, leaves
 from firstlight.graphs.sanitizer.memory import compact
 from firstlight.graphs.sanitizer.poison import WORD, words
+from firstlight.graphs.sanitizer.stepwise import Watch
 from firstlight.graphs.sanitizer.trouble import Trouble
-
-Watch = Callable[[int, OpCall], None]
 
 
 class CheckedReplay:
@@ -61,12 +60,43 @@ class CheckedReplay:
                     text = " ".join(str(error).split())
                     return Trouble("raised", text, op.name, op.where, i)
                 if watch is not None:
-                    watch(i, op)
+                    watch(i)
                 if poison:
                     self._end(i)
             if poison:
                 outside = outside or self._nobody_wrote()
         return outside
+
+    @property
+    def output(self) -> Tensor:
+        """The captured output."""
+        return self.graph.output
+
+    @property
+    def stages(self) -> Sequence[OpCall]:
+        """The operations."""
+        return self.ops
+
+    @property
+    def leaving(self) -> set[int]:
+        """The output, and what is no scratch memory."""
+        written = {index for op in self.ops for index in op.writes}
+        last = output_region(self.graph)
+        return {i for i in written if i == last or not self.regions[i].scratch}
+
+    def results(self, step: int) -> list[Tensor]:
+        """The intermediates that an operation writes and somebody reads."""
+        return [self.tensor(place) for place in self.written(self.ops[step])]
+
+    def writer_of(self, name: str, pool: Tensor) -> tuple[str, str] | None:
+        """The first operation that writes the memory of ``pool``, with its line."""
+        address = pool.untyped_storage().data_ptr()
+        for op in self.ops:
+            for index in op.writes:
+                region = self.regions.get(index)
+                if region is not None and region.storage.data_ptr() == address:
+                    return op.name, op.where
+        return None
 
     def tensor(self, place: Place) -> Tensor:
         """The replay's tensor at a recorded place."""
@@ -75,7 +105,7 @@ class CheckedReplay:
             region = self.regions[place.storage]
             offset = region.offset // place.dtype.itemsize + place.offset
             with torch.inference_mode(False):
-                found = torch.empty(0, dtype=place.dtype)
+                found = torch.empty(0, dtype=place.dtype, device=region.storage.device)
                 found.set_(region.storage, offset, place.size, place.stride)
             self._tensors[place] = found
         return found

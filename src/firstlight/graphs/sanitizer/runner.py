@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from firstlight.core.reason import Decision, Reason
 from firstlight.errors import CaptureError, DynamicShapeError, HostReadError, UnownedTensorError
+from firstlight.graphs.backends.cuda import CudaBackend, SegmentedGraph
 from firstlight.graphs.backends.tape import TapeBackend, TapeGraph
+from firstlight.graphs.bucket import BucketState
+from firstlight.graphs.proof.spread import dtype_limit
 from firstlight.graphs.runner import BucketReport, GraphRunner
 from firstlight.graphs.sanitizer.audit import (
     Fault,
@@ -27,7 +32,8 @@ from firstlight.graphs.sanitizer.memory import (
     Snapshot,
     footprint_of_slots,
 )
-from firstlight.graphs.sanitizer.poison import Poison
+from firstlight.graphs.sanitizer.pieces import SegmentedReplay, slot_writes, stale_calls
+from firstlight.graphs.sanitizer.poison import Poison, misplace_, poison_
 from firstlight.graphs.sanitizer.replay import CheckedReplay
 from firstlight.graphs.sanitizer.sites import MemorySites, Site, intermediates, slot_sites
 from firstlight.graphs.sanitizer.slots import (
@@ -41,6 +47,7 @@ from firstlight.graphs.sanitizer.slots import (
     settle,
     slot_contents,
 )
+from firstlight.graphs.sanitizer.stepwise import Stepwise
 from firstlight.graphs.sanitizer.tracker import TrackedRegistry
 from firstlight.graphs.sanitizer.trial import Trial
 from firstlight.graphs.sanitizer.vary import vary_slots
@@ -48,6 +55,10 @@ from firstlight.graphs.slot import Extent
 from firstlight.graphs.slots import EMBEDS, FULL_SIDE
 
 _RECORDINGS = 3  # batches of each bucket that are recorded again, to compare
+_BETWEEN = 2  # graphs of other sizes that run between the two replays of a batch
+_ROUNDINGS = (
+    4  # of the largest output, by which replays on a GPU may differ: some sums have no order
+)
 
 _REFUSALS = {
     HostReadError: FindingKind.HOST_READ,
@@ -91,7 +102,8 @@ class SanitizingRunner(GraphRunner):
         self._batch: tuple[Extent, Extent] | None = None
         self._held: dict[str, Tensor] = {}
         self._expected: Mapping[str, Footprint] = {}
-        self._replays: dict[int, CheckedReplay] = {}
+        self._replays: dict[int, Stepwise] = {}
+        self._draw = random.Random(0)
         self._signatures: dict[int, Signature] = {}
         self._recorded: dict[int, int] = {}
         self._weights: WeightVersions | None = None
@@ -123,11 +135,18 @@ class SanitizingRunner(GraphRunner):
             self._weights = WeightVersions(self._owned)
         graph = self._graphs.get(bucket)
         if isinstance(graph, TapeGraph):
-            self._replays[bucket] = CheckedReplay(graph)
-            self._collect(frozen_slots(self._owned), bucket)
-            self._collect(audit(self._replays[bucket]), bucket)
-            self._record_twice(bucket)
+            checked = CheckedReplay(graph)
+            self._look_at(bucket, checked, audit(checked))
+        elif isinstance(graph, SegmentedGraph):
+            self._look_at(bucket, SegmentedReplay(graph), slot_writes(graph))
         return report
+
+    def _look_at(self, bucket: int, replay: Stepwise, faults: Iterable[Fault]) -> None:
+        """From now on, batches of this bucket are run twice."""
+        self._replays[bucket] = replay
+        self._collect(frozen_slots(self._owned), bucket)
+        self._collect(faults, bucket)
+        self._record_twice(bucket)
 
     def fill(self, values: Mapping[str, Tensor | None], live: Extent, decision: Decision) -> None:
         """Poison the slots, then write the batch into them.
@@ -231,15 +250,20 @@ class SanitizingRunner(GraphRunner):
         """Replay under poison; on trouble find out which poison makes it, and where."""
         replay = self._replays[bucket]
         hidden, after = reference
+        pieces = isinstance(replay, SegmentedReplay)
+        tolerance = _repeats_within(replay)
         trial = Trial(
             replay,
             hidden,
             batch[0].tokens,
             bucket,
             before,
-            lambda: next(filter(None, (side.stored(after) for side in pools)), ""),
+            lambda: next(filter(None, (side.stored(after, tolerance) for side in pools)), ""),
+            tolerance,
         )
-        sites: list[Site] = list(slot_sites(self.registry, *batch, self._poison))
+        sites: list[Site] = self._others(bucket, before) if pieces else []
+        fill = misplace_ if pieces else poison_
+        sites += slot_sites(self.registry, *batch, self._poison, fill)
         for side in pools:
             sites += side.sites()
         sites.append(intermediates())
@@ -248,7 +272,7 @@ class SanitizingRunner(GraphRunner):
         if trouble is None or trouble.what != "raised":
             spread = trouble is not None and trouble.what == "nan"
             for side in pools:
-                faults += side.check(self._writer_of(replay), spread=spread)
+                faults += side.check(replay.writer_of, spread=spread)
         if trouble is not None:
             faults += trial.guilty(sites)
         elif bool(hidden.isnan().any()):
@@ -256,6 +280,26 @@ class SanitizingRunner(GraphRunner):
         elif not self._recorded.get(bucket):  # once a bucket; it runs all operations twice
             faults += trial.undefined()
         self._collect(faults, bucket)
+
+    def _others(self, bucket: int, before: Sequence[Snapshot]) -> list[Site]:
+        """Graphs of other sizes that run before the replay; slots and memory are then put back.
+
+        The first site of a trial: what it puts back would undo the others.
+        """
+        ready = [b for b in self._graphs if self.buckets.state(b) is BucketState.READY]
+        others = [b for b in ready if b != bucket]
+        chosen = self._draw.sample(others, min(_BETWEEN, len(others)))
+
+        def run() -> None:
+            for other in chosen:
+                self._prepare(other)
+                self._graphs[other].replay()
+            for snapshot in before:
+                snapshot.restore()
+
+        what = f"graphs of {', '.join(map(str, chosen))} rows, replayed before this one"
+        kind = FindingKind.STALE_INTERMEDIATE
+        return [Site(kind, "graphs of other sizes", what, run)] if chosen else []
 
     def _footprints(
         self, live: Extent, expected: Mapping[str, Footprint], bucket: int | None
@@ -277,34 +321,22 @@ class SanitizingRunner(GraphRunner):
         if self._weights is not None:
             yield from self._weights.changed()
         graph = None if bucket is None else self._graphs.get(bucket)
+        named = {f"slot {name}": self.registry.buffer(name) for name in self.registry.names}
+        for side in self._sides:
+            named |= dict(side.pools)
         if isinstance(graph, TapeGraph):
-            named = {f"slot {name}": self.registry.buffer(name) for name in self.registry.names}
-            for side in self._sides:
-                named |= dict(side.pools)
             yield from stale_addresses(graph, self._owned, named)
-
-    def _writer_of(self, replay: CheckedReplay) -> Any:
-        """The first operation that writes a pool, with its line."""
-
-        def find(pool: Tensor) -> tuple[str, str] | None:
-            address = pool.untyped_storage().data_ptr()
-            for op in replay.ops:
-                for index in op.writes:
-                    region = replay.regions.get(index)
-                    if region is not None and region.storage.data_ptr() == address:
-                        return op.name, op.where
-            return None
-
-        return find
+        elif isinstance(graph, SegmentedGraph):
+            yield from stale_calls(graph, named)
 
     def _record_twice(self, bucket: int) -> None:
         """Record on the contents of the capture and on others; a graph must fit both."""
         before = Snapshot(self._owned)
-        first = self._record(bucket)
+        first = self._signature_of(bucket)
         if first is not None:
             self._signatures[bucket] = first
             vary_slots(self.registry, self.extent(bucket), self.phase, self._plan_dummy)
-            second = self._record(bucket)
+            second = self._signature_of(bucket)
             if second is not None:
                 self._collect(differences(first, second), bucket)
         before.restore()
@@ -320,14 +352,15 @@ class SanitizingRunner(GraphRunner):
         for snapshot in before:
             snapshot.restore()
         computed: list[Tensor] = []
-        second = self._record(bucket, computed)
+        second = self._signature_of(bucket, computed)
         if second is not None:
             self._collect(differences(first, second), bucket)
-            self._collect(other_results(replayed, computed[0]), bucket)
+            tolerance = _agrees_within(self._replays[bucket])
+            self._collect(other_results(replayed, computed[0], tolerance), bucket)
 
-    def _record(self, bucket: int, results: list[Tensor] | None = None) -> Signature | None:
+    def _signature_of(self, bucket: int, results: list[Tensor] | None = None) -> Signature | None:
         """What a capture would hold now; the body's result is appended to ``results``."""
-        if not isinstance(self.backend, TapeBackend):
+        if not isinstance(self.backend, TapeBackend | CudaBackend):
             return None
         inputs = self._inputs(bucket)
 
@@ -343,8 +376,23 @@ class SanitizingRunner(GraphRunner):
             kind = _REFUSALS.get(type(error), FindingKind.CAPTURE_REFUSED)
             self._collect([Fault(kind, "body", str(error), error.op, error.where)], bucket)
             return None
-        return signature(recording)
+        # Eager calls take another pool when it is resized; pieces never address one.
+        moving = isinstance(self.backend, CudaBackend) and not self.backend.whole
+        names = {name for side in self._sides for name in side.pools} if moving else set()
+        return signature(recording, names)
 
     def _collect(self, faults: Iterable[Fault], bucket: int | None) -> None:
         for f in faults:
             self.report.add(Finding(f.kind, f.subject, self.phase, bucket, f.detail, f.op, f.where))
+
+
+def _repeats_within(replay: Stepwise) -> float:
+    """By how much two replays of the same may differ, in units of the largest output."""
+    if not isinstance(replay, SegmentedReplay):
+        return 0.0
+    return _ROUNDINGS * torch.finfo(replay.output.dtype).eps
+
+
+def _agrees_within(replay: Stepwise) -> float:
+    """By how much a replay may differ from the body, run eager: as far as a proof would go."""
+    return dtype_limit(replay.output.dtype) if isinstance(replay, SegmentedReplay) else 0.0

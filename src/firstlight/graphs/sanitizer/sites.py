@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,9 +19,17 @@ from firstlight.graphs.sanitizer.memory import (
     Snapshot,
     compact,
 )
-from firstlight.graphs.sanitizer.poison import Poison, bits, pattern, poison_
+from firstlight.graphs.sanitizer.poison import (
+    Poison,
+    bits,
+    far_apart,
+    pattern,
+    poison_,
+)
 from firstlight.graphs.sanitizer.slots import beyond_, padding_
 from firstlight.graphs.slot import Axis, Extent, Meaning, Padding
+
+Fill = Callable[[Tensor, Poison], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +52,16 @@ def intermediates() -> Site:
 
 
 def slot_sites(
-    registry: SlotRegistry, live: Extent, padded: Extent, poison: Poison
+    registry: SlotRegistry, live: Extent, padded: Extent, poison: Poison, fill: Fill = poison_
 ) -> Iterator[Site]:
     """Padding rows of float slots, and rows beyond the bucket of all slots.
 
     Padding rows of integer slots are not poisoned: a body may gather with them, which is why they
     are neutral; that they are is checked before. A slot that keeps what was there is promised not
     to be read, and is poisoned whatever its type.
+
+    Args:
+        fill: what poisons memory.
     """
     for name in registry.names:
         spec = registry.spec(name)
@@ -63,7 +75,7 @@ def slot_sites(
                 FindingKind.PADDING_READ,
                 f"slot {name}",
                 f"padding rows {n}-{end - 1}",
-                _filler(padding_(registry, spec, live, padded), poison),
+                partial(fill, padding_(registry, spec, live, padded), poison),
             )
         tail = beyond_(registry, spec, padded)
         if tail.numel():
@@ -72,12 +84,8 @@ def slot_sites(
                 FindingKind.BEYOND_BUCKET_READ,
                 f"slot {name}",
                 f"rows {end}-{end + rows - 1} beyond the bucket",
-                _filler(tail, poison),
+                partial(fill, tail, poison),
             )
-
-
-def _filler(view: Tensor, poison: Poison) -> Callable[[], None]:
-    return lambda: poison_(view, poison)
 
 
 class MemorySites:
@@ -97,7 +105,7 @@ class MemorySites:
         n = memory.n_pages * memory.page_size
         legal = use.in_range(n)
         self._writes = _mask(n, legal.writes)
-        self._sink = _mask(n, torch.arange(SINK, memory.page_size))
+        self._sink = _mask(n, slice(SINK, memory.page_size))
         reads = _mask(n, legal.reads)
         self._foreign = ~reads & ~self._writes & ~self._sink
 
@@ -124,17 +132,17 @@ class MemorySites:
         )
 
     def check(
-        self, stored: Callable[[Tensor], tuple[str, str] | None], *, spread: bool
+        self, stored: Callable[[str, Tensor], tuple[str, str] | None], *, spread: bool
     ) -> Iterator[Fault]:
         """Compare the pools after a trial with all sites.
 
         Args:
-            stored: the operation, and its line, that writes a pool; None if none does.
+            stored: the operation, and its line, that writes a pool of that name; None if none.
             spread: NaN got into live rows. What is stored then may be NaN of the poison's very
                 bits, and is not told from what was not stored.
         """
         for name, rows in self._rows():
-            by = stored(rows)
+            by = stored(name, rows)
             op, where = by or ("", "")
             changed = self._changed(rows)
             foreign = changed & ~self._writes & ~self._sink
@@ -148,11 +156,16 @@ class MemorySites:
                 detail = f"nothing was stored at {self._memory.place(at[0])} ({len(at)} rows)"
                 yield Fault(FindingKind.MEMORY_UNWRITTEN, name, detail, op, where)
 
-    def stored(self, after: Snapshot) -> str:
-        """How the rows of this step differ from what they were in ``after``; "" if not at all."""
-        at = (self._writes & ~self._sink).nonzero().flatten()
+    def stored(self, after: Snapshot, tolerance: float) -> str:
+        """How the rows of this step differ from what they were in ``after``; "" if not at all.
+
+        Args:
+            tolerance: in units of the largest value; 0 compares bits.
+        """
+        mine = (self._writes & ~self._sink).nonzero().flatten()
         for name, rows in self._rows():
-            differs = bits(rows)[at].ne(bits(after.copy_of(rows))[at]).flatten(1).any(1)
+            at = mine.to(rows.device)
+            differs = far_apart(rows[at], after.copy_of(rows)[at], tolerance).flatten(1).any(1)
             if bool(differs.any()):
                 return f"{name} stores other values at {self._memory.place(int(at[differs][0]))}"
         return ""
@@ -160,7 +173,7 @@ class MemorySites:
     def check_plain(self) -> Iterator[Fault]:
         """Compare the pools after an unpoisoned run."""
         for name, rows in self._rows():
-            changed = bits(rows).ne(bits(self._before.copy_of(rows))).flatten(1).any(1)
+            changed = bits(rows).ne(bits(self._before.copy_of(rows))).flatten(1).any(1).cpu()
             foreign = changed & ~self._writes & ~self._sink
             if bool(foreign.any()):
                 at = foreign.nonzero().flatten().tolist()
@@ -172,8 +185,9 @@ class MemorySites:
         return (pair for pair in self._memory.rows() if self._before.covers(pair[1]))
 
     def _fill(self, mask: Tensor) -> None:
-        at = mask.nonzero().flatten()
+        places = mask.nonzero().flatten()
         for _, rows in self._rows():
+            at = places.to(rows.device)
             if rows.dtype.is_floating_point and self._poison is Poison.FINITE:
                 rows[at] = _like(rows, self._poison)
             else:
@@ -183,18 +197,18 @@ class MemorySites:
         """Token slots that do not hold what the sites left there."""
         expected = bits(self._before.copy_of(rows)).clone()
         poisoned = (self._foreign | self._sink | self._writes).nonzero().flatten()
-        expected.index_fill_(0, poisoned, int(bits(_like(rows, self._poison))))
-        return bits(rows).ne(expected).flatten(1).any(1)
+        expected.index_fill_(0, poisoned.to(rows.device), int(bits(_like(rows, self._poison))))
+        return bits(rows).ne(expected).flatten(1).any(1).cpu()
 
 
 def _like(rows: Tensor, poison: Poison) -> Tensor:
     """One poisoned element of the dtype of ``rows``."""
-    one = torch.zeros((), dtype=rows.dtype)
+    one = torch.zeros((), dtype=rows.dtype, device=rows.device)
     poison_(one, poison)
     return one
 
 
-def _mask(n: int, at: Tensor) -> Tensor:
-    mask = torch.zeros(n, dtype=torch.bool)
+def _mask(n: int, at: Tensor | slice) -> Tensor:
+    mask = torch.zeros(n, dtype=torch.bool, device="cpu")
     mask[at] = True
     return mask

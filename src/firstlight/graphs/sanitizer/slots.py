@@ -102,7 +102,7 @@ def _check_padding(
     registry: SlotRegistry, spec: SlotSpec, live: Extent, padded: Extent
 ) -> Iterator[Fault]:
     rows = padding_(registry, spec, live, padded).movedim(spec.dim, 0)
-    wrong = rows.ne(torch.tensor(spec.neutral, dtype=rows.dtype))
+    wrong = rows.ne(torch.tensor(spec.neutral, dtype=rows.dtype, device=rows.device))
     if bool(wrong.any()):
         start = live.on(spec.axis)
         at = [start + int(i) for i in wrong.reshape(len(rows), -1).any(1).nonzero().flatten()]
@@ -138,7 +138,7 @@ def check_indices(
     if not all(map(registry.has, names.all)):
         return
     size, n_slots = memory.page_size, memory.n_pages * memory.page_size
-    to = registry.buffer(names.write_locations)[: live.tokens]
+    to = registry.buffer(names.write_locations)[: live.tokens].cpu()
     spec, pages = registry.spec(names.write_locations), registry.spec(names.page_table)
     if bool((to >= n_slots).any()):
         detail = f"rows {_rows(to >= n_slots)} lie outside the pool of {n_slots} token slots"
@@ -157,7 +157,7 @@ def check_indices(
             f"row {row} goes to token slot {int(to[row])}, which its request's page does not say"
         )
         yield _slot(FindingKind.BAD_INDEX, spec, detail)
-    table = registry.buffer(names.page_table)[: live.requests]
+    table = registry.buffer(names.page_table)[: live.requests].cpu()
     if bool((table >= memory.n_pages).any()):
         detail = f"request rows {_rows(table >= memory.n_pages)} name pages beyond the pool"
         yield _slot(FindingKind.BAD_INDEX, pages, detail)
@@ -170,7 +170,8 @@ def _check_spare(registry: SlotRegistry, live: Extent, memory: PagedMemory) -> I
     """Entries of a page table that no row sees or writes: behind a context, before a window."""
     names, size = memory.slots, memory.page_size
     facts = registry.buffer(names.attention_rows)[: live.requests].tolist()
-    for row, (_, rows, context, _) in zip(registry.buffer(names.page_table), facts, strict=False):
+    table = registry.buffer(names.page_table).cpu()
+    for row, (_, rows, context, _) in zip(table, facts, strict=False):
         used = slice(memory.first_seen(context - rows) // size, -(-context // size))
         spare = row.clone()
         spare[used] = SINK
@@ -184,14 +185,14 @@ def _check_spare(registry: SlotRegistry, live: Extent, memory: PagedMemory) -> I
 def _check_runs(registry: SlotRegistry, live: Extent, memory: PagedMemory) -> Iterator[Fault]:
     """Runs that attention reads in one piece must be what the page table says page by page."""
     names = memory.slots
-    table = registry.buffer(names.page_table)
+    table = registry.buffer(names.page_table).cpu()
     facts = registry.buffer(names.attention_rows)[: live.requests].tolist()
     for i, (_, rows, context, run) in enumerate(facts):
         if run < 0 or not 0 < context <= table.shape[1] * memory.page_size:
             continue
         first = memory.first_seen(context - rows)
         slots = token_slots(table[i].long(), context, memory.page_size, first)
-        wrong = slots.ne(torch.arange(run, run + len(slots)))
+        wrong = slots.ne(torch.arange(run, run + len(slots), device=slots.device))
         if bool(wrong.any()):
             position = first + int(wrong.nonzero()[0])
             detail = (

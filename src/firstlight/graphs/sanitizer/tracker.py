@@ -27,7 +27,7 @@ class WriteCounts:
     def __init__(self, buffer: Tensor) -> None:
         self._base = buffer.storage_offset()
         self._storage = buffer.untyped_storage().data_ptr()
-        self.counts = torch.zeros(buffer.shape, dtype=torch.int16)
+        self.counts = torch.zeros(buffer.shape, dtype=torch.int16, device=buffer.device)
         self.again = ""
 
     def reset(self) -> None:
@@ -127,7 +127,7 @@ def _add_at(view: Tensor, index: Any) -> None:
     if any(isinstance(i, Tensor) and i.dtype is not torch.bool for i in items):
         tensors = tuple(i if isinstance(i, Tensor) else None for i in items)
         if all(t is not None for t in tensors):
-            ones = torch.ones((), dtype=view.dtype)
+            ones = torch.ones((), dtype=view.dtype, device=view.device)
             view.index_put_(tensors, ones, accumulate=True)
             return
     view[index] += 1
@@ -139,13 +139,13 @@ def _add_method(view: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str
         dim, index = given[0], given[1]
         shape = list(view.shape)
         shape[dim] = len(index)
-        view.index_add_(dim, index, torch.ones(shape, dtype=view.dtype))
+        view.index_add_(dim, index, view.new_ones(shape))
     elif name in ("masked_fill_", "masked_scatter_") and given:
         view.add_(given[0].expand(view.shape).to(view.dtype))
     elif name in ("scatter_", "scatter_add_") and len(given) >= 2:
-        view.scatter_add_(given[0], given[1], torch.ones(given[1].shape, dtype=view.dtype))
+        view.scatter_add_(given[0], given[1], view.new_ones(given[1].shape))
     elif name == "index_put_" and given:
-        ones = torch.ones((), dtype=view.dtype)
+        ones = torch.ones((), dtype=view.dtype, device=view.device)
         view.index_put_(tuple(given[0]), ones, accumulate=True)
     elif name not in ("requires_grad_", "share_memory_", "detach_"):
         view.add_(1)

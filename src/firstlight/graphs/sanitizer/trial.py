@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from firstlight.graphs.backends.tape.record import OpCall
 from firstlight.graphs.sanitizer.audit import Fault
 from firstlight.graphs.sanitizer.finding import FindingKind
 from firstlight.graphs.sanitizer.memory import Snapshot, compact
-from firstlight.graphs.sanitizer.poison import bits
-from firstlight.graphs.sanitizer.replay import CheckedReplay, output_region
+from firstlight.graphs.sanitizer.poison import bits, far_apart
 from firstlight.graphs.sanitizer.sites import Site, intermediates
+from firstlight.graphs.sanitizer.stepwise import Stage, Stepwise, Watch
 from firstlight.graphs.sanitizer.trouble import Trouble
 
 
@@ -27,25 +26,27 @@ class Trial:
         before: pools and slots before that replay; restored for each trial.
         stored: says how the keys and values that the batch stored differ from that replay's; ""
             if they do not. Of a long prompt most rows are seen by this alone.
+        tolerance: by how much live rows may differ, in units of the largest; 0 compares bits.
     """
 
-    replay: CheckedReplay
+    replay: Stepwise
     expected: Tensor
     live: int
     padded: int
     before: Sequence[Snapshot]
     stored: Callable[[], str]
+    tolerance: float = 0.0
 
     def run(self, sites: Sequence[Site]) -> Trouble | None:
         """Replay with ``sites`` poisoned; what differs from the unpoisoned replay."""
         raised = self._replay(sites)
         if raised is not None and raised.what == "raised":
             return raised
-        got = self.replay.graph.output[: len(self.expected)]
+        got = self.replay.output[: len(self.expected)]
         nan = got.isnan() & ~self.expected.isnan()
         if bool(nan.any()):
             return Trouble("nan", f"NaN in live rows {_rows(nan)}")
-        differs = bits(got).ne(bits(self.expected))
+        differs = far_apart(got, self.expected, self.tolerance)
         if bool(differs.any()):
             most = float((got - self.expected).abs().max())
             return Trouble("changed", f"live rows {_rows(differs)} change by up to {most:.3g}")
@@ -72,16 +73,16 @@ class Trial:
 
     def own_nan(self) -> Iterator[Fault]:
         """The first operation that gives a live row NaN without any poison."""
-        found: list[OpCall] = []
+        found: list[Stage] = []
 
-        def look(step: int, op: OpCall) -> None:
+        def look(step: int) -> None:
             parts = (
-                live_parts(self.replay.tensor(p), self.live, self.padded)
-                for p in self.replay.written(op)
-                if p.dtype.is_floating_point
+                live_parts(tensor, self.live, self.padded)
+                for tensor in self.replay.results(step)
+                if tensor.dtype.is_floating_point
             )
             if not found and any(all(bool(p.isnan().any()) for p in given) for given in parts):
-                found.append(op)
+                found.append(self.replay.stages[step])
 
         self._replay([], look)
         by = (found[0].name, found[0].where) if found else ("", "")
@@ -94,12 +95,12 @@ class Trial:
         Such rows reach nobody in this batch; they do as soon as something mixes rows.
         """
         before: list[list[int]] = []
-        self._replay([], lambda _, op: before.append(self._wholes(op)))
-        found: list[OpCall] = []
+        self._replay([], lambda step: before.append(self._wholes(step)))
+        found: list[Stage] = []
 
-        def compare(step: int, op: OpCall) -> None:
-            if not found and self._wholes(op) != before[step]:
-                found.append(op)
+        def compare(step: int) -> None:
+            if not found and self._wholes(step) != before[step]:
+                found.append(self.replay.stages[step])
 
         self._replay([intermediates()], compare)
         if found:
@@ -107,8 +108,8 @@ class Trial:
             kind, op = FindingKind.STALE_INTERMEDIATE, found[0]
             yield Fault(kind, "rows of no request", detail, op.name, op.where)
 
-    def _wholes(self, op: OpCall) -> list[int]:
-        return [_digest(self.replay.tensor(place)) for place in self.replay.written(op)]
+    def _wholes(self, step: int) -> list[int]:
+        return [_digest(tensor) for tensor in self.replay.results(step)]
 
     def _fault(self, site: Site, trouble: Trouble) -> Fault:
         kind, op, where = site.kind, trouble.op, trouble.where
@@ -120,9 +121,7 @@ class Trial:
             op, where = self._first_op([site])
         return Fault(kind, site.subject, f"{site.detail}: {trouble.detail}", op, where)
 
-    def _replay(
-        self, sites: Sequence[Site], watch: Callable[[int, OpCall], None] | None = None
-    ) -> Trouble | None:
+    def _replay(self, sites: Sequence[Site], watch: Watch | None = None) -> Trouble | None:
         for snapshot in self.before:
             snapshot.restore()
         for site in sites:
@@ -133,19 +132,20 @@ class Trial:
     def _first_op(self, sites: Sequence[Site]) -> tuple[str, str]:
         """Name and line of the first operation of the chain through which the poison got out."""
         clean: list[list[list[int]]] = []
-        self._replay([], lambda _, op: clean.append(self._digests(op)))
+        self._replay([], lambda step: clean.append(self._digests(step)))
         dirty: set[int] = set()
 
-        def compare(step: int, op: OpCall) -> None:
+        def compare(step: int) -> None:
             # Where it is unclear which axis counts tokens, one reading that shows no change is
             # enough to acquit.
-            pairs = zip(clean[step], self._digests(op), strict=True)
+            pairs = zip(clean[step], self._digests(step), strict=True)
             if any(all(a != b for a, b in zip(x, y, strict=True)) for x, y in pairs):
                 dirty.add(step)
 
         self._replay(sites, compare)
         first = min(self._chain(dirty), default=None)
-        return ("", "") if first is None else (self._ops[first].name, self._ops[first].where)
+        stages = self.replay.stages
+        return ("", "") if first is None else (stages[first].name, stages[first].where)
 
     def _chain(self, dirty: set[int]) -> set[int]:
         """Steps with changed results that what left the graph was computed from.
@@ -154,12 +154,10 @@ class Trial:
         such chain.
         """
         writers: dict[int, list[int]] = {}
-        for step, op in enumerate(self._ops):
-            for index in op.writes:
+        for step, stage in enumerate(self.replay.stages):
+            for index in stage.writes:
                 writers.setdefault(index, []).append(step)
-        regions, output = self.replay.regions, output_region(self.replay.graph)
-        kept = {i for i in writers if i == output or not regions[i].scratch}
-        waiting = [step for index in kept for step in writers[index]]
+        waiting = [step for index in self.replay.leaving for step in writers[index]]
         chain: set[int] = set()
         seen: set[int] = set()
         while waiting:
@@ -168,21 +166,16 @@ class Trial:
                 continue
             seen.add(step)
             chain |= {step} & dirty
-            for index in self._ops[step].reads:
+            for index in self.replay.stages[step].reads:
                 before = [s for s in writers.get(index, ()) if s < step]
                 waiting += [s for s in before if s in dirty]
         return chain
 
-    @property
-    def _ops(self) -> Sequence[OpCall]:
-        return self.replay.ops
-
-    def _digests(self, op: OpCall) -> list[list[int]]:
-        """For each result of ``op``, a digest of its live part for each reading of its axes."""
-        places = self.replay.written(op)
+    def _digests(self, step: int) -> list[list[int]]:
+        """For each result of a step, a digest of its live part for each reading of its axes."""
         return [
-            [_digest(part) for part in live_parts(self.replay.tensor(p), self.live, self.padded)]
-            for p in places
+            [_digest(part) for part in live_parts(tensor, self.live, self.padded)]
+            for tensor in self.replay.results(step)
         ]
 
 
@@ -204,7 +197,7 @@ def live_parts(tensor: Tensor, live: int, padded: int) -> list[Tensor]:
 
 
 def _digest(part: Tensor) -> int:
-    return hash(bits(part.contiguous()).numpy().tobytes())
+    return hash(bits(part.contiguous()).cpu().numpy().tobytes())
 
 
 def _rows(mask: Tensor) -> str:

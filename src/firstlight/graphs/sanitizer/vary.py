@@ -21,7 +21,7 @@ def vary_slots(
         plan: writes attention metadata for a number of rows.
     """
     registry.neutralise(padded)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator("cpu").manual_seed(1)
     planned = {BLOCK_BOUNDS, *(n for side in attention_names(registry.names) for n in side.all)}
     for name in registry.names:
         spec = registry.spec(name)
@@ -31,7 +31,7 @@ def vary_slots(
         if spec.meaning is Meaning.INDEX:
             rows.fill_(1)
         elif rows.dtype.is_floating_point:
-            rows.copy_(torch.randn(rows.shape, generator=generator))
+            rows.copy_(torch.randn(rows.shape, generator=generator, device=generator.device))
     half = max(padded.tokens // 2, 1)
     if plan is not None:
         plan(half)

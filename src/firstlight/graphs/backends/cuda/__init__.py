@@ -8,7 +8,7 @@ from __future__ import annotations
 from firstlight.graphs.backends.cuda.api import CapturedPiece, GraphApi, MemoryCounters
 from firstlight.graphs.backends.cuda.backend import CudaBackend
 from firstlight.graphs.backends.cuda.cut import Bridge, CapturePlan, Define, Kind, Segment
-from firstlight.graphs.backends.cuda.graph import EagerCall, SegmentedGraph
+from firstlight.graphs.backends.cuda.graph import EagerCall, Insides, SegmentedGraph
 from firstlight.graphs.backends.cuda.torch_api import TorchGraphApi, cuda_device, why_no_cuda
 from firstlight.graphs.backends.cuda.verified import GpuRun, gpu_runs, last_run
 
@@ -21,6 +21,7 @@ __all__ = [
     "EagerCall",
     "GpuRun",
     "GraphApi",
+    "Insides",
     "Kind",
     "MemoryCounters",
     "Segment",

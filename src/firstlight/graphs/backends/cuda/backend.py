@@ -27,6 +27,7 @@ from firstlight.graphs.backends.cuda.graph import (
     CaptureBytes,
     CaptureSeconds,
     EagerCall,
+    Insides,
     Part,
     SegmentedGraph,
 )
@@ -34,7 +35,7 @@ from firstlight.graphs.backends.tape.build import Memory, bind_call, constants_o
 from firstlight.graphs.backends.tape.choose import FormChooser
 from firstlight.graphs.backends.tape.fold import ConstantPool, fold
 from firstlight.graphs.backends.tape.plan import plan_memory
-from firstlight.graphs.backends.tape.record import OpCall, Place, map_nested
+from firstlight.graphs.backends.tape.record import OpCall, Place, Recording, leaves, map_nested
 from firstlight.graphs.backends.tape.recorder import record
 from firstlight.graphs.ownership import Ownership
 
@@ -58,7 +59,7 @@ class _Built:
 
     plan: CapturePlan
     memory: Memory
-    output: torch.Tensor
+    result: Place
     parts: list[list[_Call] | EagerCall] = field(default_factory=list)
 
 
@@ -111,6 +112,15 @@ class CudaBackend:
         with torch.inference_mode(False), _without_gc(), self._room_for(label):
             return self._capture(fn, owned, label)
 
+    def recording(self, fn: Callable[[], torch.Tensor], owned: Ownership) -> Recording:
+        """Run ``fn`` once and return what a capture would hold, without making a graph.
+
+        Raises:
+            CaptureError: as for :meth:`capture`, but for what CUDA alone refuses.
+        """
+        with torch.inference_mode(False):
+            return record(fn, owned, {}, self.api.device)
+
     def plan(self, fn: Callable[[], torch.Tensor], *, owned: Ownership, label: str) -> CapturePlan:
         """Run ``fn`` once, and say what a capture would hold; memory is reserved for it.
 
@@ -152,8 +162,9 @@ class CudaBackend:
             label,
             built.plan,
             [p if isinstance(p, EagerCall) else next(pieces) for p in built.parts],
-            built.output,
+            built.memory.tensor(built.result),
             keep=_held(built),
+            insides=_insides(built),
             constants=constants,
             taken=CaptureBytes(scratch, pools, self._driver(before)),
             times=CaptureSeconds(recorded, planned, warmed - started, captured - warmed),
@@ -177,7 +188,7 @@ class CudaBackend:
         places = plan_memory(recording, folded.ops, folded.constants)
         memory = Memory(recording, places, self.scratch, pin_output=False)
         plan = plan_of(recording, segments, places)
-        built = _Built(plan, memory, memory.tensor(recording.output))
+        built = _Built(plan, memory, recording.output)
         read = {recording.output.storage}.union(*(op.reads for op in folded.ops))
         for segment in segments:
             built.parts.append(self._part(segment, memory, read))
@@ -283,6 +294,28 @@ def _held(built: _Built) -> list[torch.UntypedStorage]:
             for index in (*segment.reads, *segment.writes):
                 found[index], _ = built.memory.where(index)
     return list(found.values())
+
+
+def _insides(built: _Built) -> Insides:
+    """The memory between the segments: of each bridge, the place that was written last."""
+    memory, output = built.memory, built.result.storage
+    handed: list[tuple[torch.Tensor, ...]] = []
+    for segment in built.plan.segments:
+        found: dict[int, Place] = {}
+        for place in leaves([_places(item) for item in segment.items]):
+            if isinstance(place, Place) and place.storage in segment.writes:
+                found[place.storage] = place
+        if output in found:
+            found[output] = built.result
+        handed.append(tuple(memory.tensor(p) for i, p in found.items() if i in memory.offsets))
+    return Insides(memory.block, output, tuple(handed))
+
+
+def _places(item: OpCall | Define) -> list[Any]:
+    """Where an operation writes, among other places."""
+    if isinstance(item, Define):
+        return [item.place]
+    return [item.args, item.kwargs, item.outputs]
 
 
 def _nothing() -> None:

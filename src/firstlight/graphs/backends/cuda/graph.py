@@ -47,6 +47,21 @@ class CaptureBytes:
     driver: int
 
 
+@dataclass(frozen=True, slots=True)
+class Insides:
+    """What lies between the parts of a graph, for those who look at it there.
+
+    Attributes:
+        block: the memory that holds every intermediate.
+        output: the storage of the result, as an index of the plan.
+        handed: by part, what it leaves for later parts: bridges, and the result.
+    """
+
+    block: torch.UntypedStorage
+    output: int
+    handed: tuple[tuple[torch.Tensor, ...], ...]
+
+
 @dataclass(slots=True)
 class EagerCall:
     """An operation that every replay issues itself, on tensors of fixed addresses.
@@ -101,6 +116,8 @@ class SegmentedGraph:
 
     Attributes:
         plan: the segments, what each reads and writes, and the bridges between them.
+        insides: what lies between the segments.
+        calls: what a replay calls, one a segment.
     """
 
     def __init__(
@@ -111,6 +128,7 @@ class SegmentedGraph:
         output: torch.Tensor,
         *,
         keep: Sequence[object],
+        insides: Insides,
         constants: tuple[Constant, ...],
         taken: CaptureBytes,
         times: CaptureSeconds,
@@ -118,13 +136,14 @@ class SegmentedGraph:
         self.label = label
         self.plan = plan
         self.output = output
+        self.insides = insides
         self.constants = constants
         self.taken = taken
         self.times = times
         self._parts = tuple(parts)
         # What captured kernels address is held here, whatever else lets go of it.
         self._keep = tuple(keep)
-        self._calls = tuple(partial(part.replay) for part in self._parts)
+        self.calls = tuple(partial(part.replay) for part in self._parts)
 
     @property
     def bytes(self) -> int:
@@ -194,7 +213,7 @@ class SegmentedGraph:
             graph that shares the arena.
         """
         with torch.inference_mode():
-            for call in self._calls:
+            for call in self.calls:
                 call()
         return self.output
 

@@ -26,7 +26,7 @@ class Memory:
         self.pinned_bytes = 0
         self.offsets = plan.offsets
         self._recording = recording
-        self._block = block.storage
+        self.block = block.storage
         self._pinned: dict[int, torch.UntypedStorage] = {}
         self._tensors: dict[Place, torch.Tensor] = {}
         output = recording.output
@@ -52,10 +52,10 @@ class Memory:
         if index in self._pinned:
             return self._pinned[index], 0
         if index in self.offsets:
-            return self._block, self.offsets[index]
+            return self.block, self.offsets[index]
         held = self._recording.storages[index].held
         if held is None:  # allocated by the body, never written by anybody: empty tensors
-            return self._block, 0
+            return self.block, 0
         return held, 0
 
     def contents(self, place: Place) -> torch.Tensor | None:
