@@ -44,8 +44,8 @@ def uncounted_hit(patch: pytest.MonkeyPatch) -> None:
     """A hit takes no reference, so that its pages are evicted under it."""
     plain = KVMemory.start
 
-    def start(self: KVMemory, key: PrefixKey, limit: int) -> Holding:
-        holding = plain(self, key, limit)
+    def start(self: KVMemory, key: PrefixKey, limit: int, expected: int = 0) -> Holding:
+        holding = plain(self, key, limit, expected)
         for page in holding.pages:
             self.counts[page] -= 1
         self.tree.rest([p for p in reversed(holding.pages) if self.counts[p] == 1])
@@ -56,7 +56,7 @@ def uncounted_hit(patch: pytest.MonkeyPatch) -> None:
 
 def unbound_hit(patch: pytest.MonkeyPatch) -> None:
     """A hit ends where the windowed sides have nothing any more."""
-    patch.setattr(KVMemory, "_bound_end", lambda self, pages, n: n)
+    patch.setattr("firstlight.memory.hit._bound_end", lambda windows, size, path, end: end)
 
 
 def cut_block(patch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,7 @@ class PaperEngine:
             return [], failed
         self._compute(chunks)
         self.scheduler.commit(BatchPlan(plan.phase, chunks))
+        self.scheduler.publish(BatchPlan(plan.phase, chunks))
         for request in failed[len(early) :]:
             self.scheduler.remove(request, keep=False)
         return self._grow([c for c in chunks if c.request not in failed]), failed
@@ -252,8 +253,14 @@ def paper_engine(
     """An engine over an empty memory; ``windows`` as layers have them."""
     layout = KVLayout.of(windows, max_context)
     side_pages = [pages if side.window is None else window_pages for side in layout.sides]
-    memory = KVMemory(layout, pages, side_pages, page_size, cache)
     contents = [np.zeros(n * page_size, dtype=np.int64) for n in side_pages]
+
+    def copy(places: Sequence[tuple[int, int]], rows: int) -> None:
+        for side, (source, target) in zip(contents, places, strict=True):
+            pages = side.reshape(-1, page_size)
+            pages[target, :rows] = pages[source, :rows]
+
+    memory = KVMemory(layout, pages, side_pages, page_size, cache, copy)
     return PaperEngine(
         memory,
         Scheduler(memory, limits, Costs()),

@@ -101,3 +101,18 @@ def test_a_sliding_pool_below_one_window_is_refused_with_what_would_do() -> None
     with pytest.raises(ConfigError, match=r"sliding_pages = 3 .* window of 8 .* at least 4"):
         windowed([8, None, 8], sliding_pages=3)
     assert windowed([8, None, 8], sliding_pages=4).side_pages[1] == 4
+
+
+@pytest.mark.parametrize(
+    ("page_size", "window", "least"), [(1, 8, 9), (4, 8, 4), (4, 9, 4), (4, 10, 5), (4, 1, 2)]
+)
+def test_the_smallest_sliding_pool_is_the_pages_that_a_window_touches_and_the_sink(
+    page_size: int, window: int, least: int
+) -> None:
+    sizes = {"page_size": page_size}
+    if least > 2:  # fewer than 3 are refused by the configuration already
+        with pytest.raises(ConfigError, match=f"at least {least} "):
+            windowed([window, None, window], sliding_pages=least - 1, **sizes)
+    taken = max(least, 3)
+    plan = windowed([window, None, window], sliding_pages=taken, **sizes)
+    assert plan.side_pages[1] == taken

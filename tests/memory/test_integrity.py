@@ -46,6 +46,10 @@ def _leak(memory: KVMemory, holdings: list[Holding]) -> None:
     memory.allocator.allocate(1)
 
 
+def _continued(memory: KVMemory, holdings: list[Holding]) -> None:
+    memory.tree._nodes[VirtualPage(1)].key = (0, 1)
+
+
 def _free_and_held(memory: KVMemory, holdings: list[Holding]) -> None:
     memory.allocator.free([holdings[0].pages[-1]])
 
@@ -158,6 +162,8 @@ def _short_map(memory: KVMemory, holdings: list[Holding]) -> None:
 
 
 DAMAGE: list[tuple[Damage, str]] = [
+    (_continued, r"cached page 2 continues page 1, which is not full"),
+    (_continued, r"page 1 is cached, held, and not full"),
     (_leak, r"page \d+ leaked: it is neither free nor anybody's"),
     (_free_and_held, r"page 7 is free and has \d owners"),
     (_two_owners, r"page \d belongs to requests 0 and 1, which share no prefix"),

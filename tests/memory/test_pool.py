@@ -65,3 +65,16 @@ def test_numbers_that_do_not_go_with_the_layout_are_refused() -> None:
 def test_a_pool_that_the_system_refuses_names_what_to_set() -> None:
     with pytest.raises(ConfigError, match=r"no memory for 72057594037927936 KV pages.*kv_bytes"):
         pool(n_pages=[1 << 56, 4])
+
+
+def test_rows_are_copied_on_the_side_of_each_layer_and_nothing_else_is_written() -> None:
+    made = pool()
+    tensors = (*made.keys, *made.values)
+    for tensor in tensors:
+        tensor.copy_(torch.arange(tensor.numel()).view(tensor.shape))
+    before = [tensor.clone() for tensor in tensors]
+    made.copy_rows([(3, 7), (1, 2)], rows=5)
+    for tensor, old, side in zip(tensors, before, (0, 1, 1) * 2, strict=True):
+        source, target = ((3, 7), (1, 2))[side]
+        old[target, :5] = old[source, :5]
+        assert torch.equal(tensor, old)

@@ -4,6 +4,7 @@ import pytest
 
 from firstlight.core.span import Span
 from firstlight.memory import MediaKey, PrefixKey
+from firstlight.memory.prefix_key import common_length, contents_of
 
 PAD = 9  # the placeholder id of every picture
 
@@ -99,3 +100,18 @@ def test_spans_that_make_no_sense_are_refused(spans: list[tuple[int, int]]) -> N
     media = [_picture("a", start, end) for start, end in spans]
     with pytest.raises(ValueError, match="media span"):
         PrefixKey([PAD] * 6, media, 2)
+
+
+def test_contents_name_a_token_or_a_row_of_an_item_for_each_position() -> None:
+    key = PrefixKey([1, PAD, PAD, PAD, 2], [_picture("a", 1, 4, row=5)], 8)
+    contents = contents_of(key.between(0, 5))
+    assert contents == ((1, ""), (5, "a"), (6, "a"), (7, "a"), (2, ""))
+    assert contents_of(key.between(2, 4)) == contents[2:4]
+    assert contents_of(key.between(3, 3)) == ()
+
+
+def test_what_two_contents_have_in_common_ends_where_they_part() -> None:
+    one = contents_of((1, 2, 3))
+    assert common_length(one, contents_of((1, 2, 4, 3))) == 2
+    assert common_length(one, one[:2]) == 2
+    assert common_length(one, contents_of((("a", 1, 3),))) == 0

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from firstlight.memory import VIRTUAL_SINK, PrefixKey, VirtualPage
 from firstlight.memory.prefix_tree import PrefixTree
@@ -109,3 +111,40 @@ def test_clearing_returns_every_cached_page() -> None:
     _rest(tree, _insert(tree, "ab", [1, 2])[1:])
     assert sorted(tree.clear()) == [1, 2]
     assert (len(tree), tree.n_idle, tree.match(_key("ab"), 9)) == (0, 0, [])
+
+
+@given(
+    kept=st.sets(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), max_size=9),
+    asked=st.lists(st.integers(0, 2), max_size=4).map(tuple),
+    gone=st.integers(0, 9),
+)
+def test_the_nearest_page_has_the_longest_common_beginning_of_all(
+    kept: set[tuple[int, ...]], asked: tuple[int, ...], gone: int
+) -> None:
+    tree = PrefixTree()
+    for page, key in enumerate(sorted(kept, key=hash), start=1):
+        tree.insert(VIRTUAL_SINK, key, VirtualPage(page))
+        tree.rest([VirtualPage(page)])
+    for _ in range(min(gone, len(kept))):
+        tree.evict()
+    found, rows = tree.nearest(VIRTUAL_SINK, asked)
+    keys = {page: key for page, _, key in tree.items()}
+    common = {
+        page: next((n for n in range(4, 0, -1) if key[:n] == asked[:n] and n <= len(key)), 0)
+        for page, key in keys.items()
+    }
+    common = {page: min(n, len(asked)) for page, n in common.items()}
+    assert rows == max(common.values(), default=0)
+    assert found == VIRTUAL_SINK if rows == 0 else common[found] == rows
+
+
+def test_a_page_that_is_taken_out_is_not_found_any_more() -> None:
+    tree = PrefixTree()
+    path = _insert(tree, "abc", [1, 2, 3])
+    _rest(tree, path)
+    tree.take_out(path[2])
+    assert tree.match(_key("abc"), 3) == path[:2]
+    assert tree.nearest(path[1], (ord("c"),)) == (VIRTUAL_SINK, 0)
+    assert tree.n_idle == 2
+    with pytest.raises(KeyError):
+        tree.take_out(path[2])

@@ -24,7 +24,9 @@ MEMORIES = [
 
 
 @settings(max_examples=25)
-@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize(
+    ("prefix_cache", "by_token"), [(True, True), (True, False), (False, False)]
+)
 @pytest.mark.parametrize("memory", MEMORIES)
 @given(
     ops=st.lists(
@@ -36,9 +38,10 @@ MEMORIES = [
 def test_any_operations_leave_the_books_and_the_contents_right(
     memory: tuple[list[int | None], int, int, int],
     prefix_cache: bool,
+    by_token: bool,
     ops: list[tuple[int, int, int]],
 ) -> None:
-    world = World.of(*memory, prefix_cache=prefix_cache)
+    world = World.of(*memory, prefix_cache=prefix_cache, by_token=by_token)
     for op, a, b in ops:
         world.apply(op, a, b)
     world.close()
@@ -64,6 +67,7 @@ def test_nothing_is_lost_over_thousands_of_operations(
     # The run was no easy one: pages ran short, the cache was hit and had to give way.
     usage = world.memory.usage()
     assert world.hits > 50
+    assert world.inside > 20
     assert world.preempted > 20
     assert usage.pages.evictions > 50
     assert all(side.evictions > 50 for side in usage.sides)

@@ -6,6 +6,7 @@ is read under a wrong prefix, after a wrong eviction or through a wrong map show
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +39,7 @@ class World:
     slots: list[dict[int, int]] = field(default_factory=list)
     arrivals: int = 0
     hits: int = 0
+    inside: int = 0  # of them, those that end inside a page
     preempted: int = 0
 
     @classmethod
@@ -48,11 +50,23 @@ class World:
         window_pages: int,
         page_size: int,
         prefix_cache: bool = True,
+        by_token: bool = True,
     ) -> World:
         layout = KVLayout.of(windows, 1000)
         sides = [n_pages if side.window is None else window_pages for side in layout.sides]
-        memory = KVMemory(layout, n_pages, sides, page_size, prefix_cache)
-        return cls(memory, slots=[{} for _ in layout.sides])
+        slots: list[dict[int, int]] = [{} for _ in layout.sides]
+
+        def copy(places: Sequence[tuple[int, int]], rows: int) -> None:
+            assert 0 < rows < page_size or page_size == rows
+            for side, (source, target) in zip(slots, places, strict=True):
+                assert source != target
+                for row in range(rows):
+                    side[target * page_size + row] = side[source * page_size + row]
+
+        memory = KVMemory(
+            layout, n_pages, sides, page_size, prefix_cache, copy=copy if by_token else None
+        )
+        return cls(memory, slots=slots)
 
     def apply(self, op: int, a: int, b: int) -> None:
         """One operation chosen by small integers, then all checks."""
@@ -89,11 +103,18 @@ class World:
         if len(self.running) < 5 and self.waiting:
             self.waiting.sort(key=lambda request: request.arrival)
             request = self.waiting.pop(0)
-            request.holding = self.memory.start(request.key, len(request.ids) - 1)
+            limit = len(request.ids) - 1
+            request.holding = self.memory.start(request.key, limit, len(request.ids) + 5)
+            if request.arrival % 9 == 0:  # it is admitted in vain first, which loses nothing
+                found = request.holding.cached
+                self.memory.release(request.holding)
+                self.check()
+                request.holding = self.memory.start(request.key, limit)
+                assert request.holding.cached >= found
             request.computed = request.holding.cached
             self.running.append(request)
             self.hits += request.computed > 0
-            assert request.computed % self.memory.page_size == 0
+            self.inside += request.computed % self.memory.page_size > 0
             assert request.computed < len(request.ids)
             assert not request.key.ends_inside(request.computed)
             self._read(request, request.computed, written=request.computed)

@@ -85,7 +85,7 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
         dtype=adapter.dtype,
         device=adapter.device,
     )
-    kv = _kv_memory(config, first)
+    kv = _kv_memory(config, first, pool)
     return Ground(
         config=config,
         model=model,
@@ -113,13 +113,14 @@ def _freeing(model: torch.nn.Module) -> Callable[[], None]:
     return freed
 
 
-def _kv_memory(config: EngineConfig, memory: MemoryPlan) -> KVMemory:
+def _kv_memory(config: EngineConfig, memory: MemoryPlan, pool: KVPool) -> KVMemory:
     return KVMemory(
         memory.layout,
         n_pages=memory.n_pages,
         side_pages=memory.side_pages,
         page_size=memory.page_size,
         prefix_cache=config.prefix_cache,
+        copy=pool.copy_rows,
     )
 
 
@@ -177,7 +178,7 @@ def _with_pool(
     for tensor in old:
         ground.owned.release(tensor)
     _own_pool(ground.owned, ground.pool)
-    kv = _kv_memory(config, memory)
+    kv = _kv_memory(config, memory, ground.pool)
     placement = replace(ground.placement, sides=Placement.of(kv, memory, adapter.contract).sides)
     return replace(ground, memory=memory, kv=kv, placement=placement)
 

@@ -178,16 +178,19 @@ class _Sides:
         if window is None:
             return None
         config = self._config
-        held = -(-window // config.page_tokens) + 1
+        size = config.page_tokens
         if config.sliding_pages is not None:
-            if config.sliding_pages <= held:
+            # A query and what it sees: so many pages if their first token ends one.
+            seen = (window + size - 2) // size + 1
+            if config.sliding_pages <= seen:
                 raise ConfigError(
                     f"sliding_pages = {config.sliding_pages} is too little for a window of "
-                    f"{window} tokens with page_size = {config.page_tokens}; accepted: at least "
-                    f"{held + 1} (the window's pages, one that is filled, and the sink)"
+                    f"{window} tokens with page_size = {size}; accepted: at least {seen + 1} "
+                    "(the pages that a window touches, and the sink)"
                 )
             return config.sliding_pages
-        step = -(-step_tokens(config) // config.page_tokens)
+        held = -(-window // size) + 1
+        step = -(-step_tokens(config) // size)
         return SPARE * (config.max_num_seqs * (held + 1) + step) + 1
 
 

@@ -23,8 +23,9 @@ class Holding:
         complete: whether something was published: what leaves a window from then on ends a prefix
             that later requests may go on from.
         published: leading pages that are in the prefix tree, at this request's own ids.
-        deferred: what is to be cached at the release only, as (key, full pages), because other
-            pages with the same contents were cached first.
+        offered: what others may find of it when it is released, as (key, tokens).
+        deferred: whether full pages are cached at the release only, because other pages with the
+            same contents were cached first.
         looked_up: whether the cache was asked for it and the statistics do not say so yet.
         released: whether everything was given back.
     """
@@ -36,7 +37,8 @@ class Holding:
     known: int = 0
     complete: bool = False
     published: int = 0
-    deferred: tuple[PrefixKey, int] | None = None
+    offered: tuple[PrefixKey, int] | None = None
+    deferred: bool = False
     looked_up: bool = False
     released: bool = False
 
@@ -69,7 +71,7 @@ class MemoryUsage:
         sides: the windowed sides, in the layout's order.
         lookups: requests that got their first pages while the prefix cache was on; one that was
             preempted counts again.
-        hits: those of them that found at least one page in it.
+        hits: those of them that found at least one token in it.
         cached_tokens: tokens found, over all hits.
     """
 

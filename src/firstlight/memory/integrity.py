@@ -63,10 +63,13 @@ def _holdings(memory: KVMemory, holdings: Sequence[Holding]) -> Iterator[str]:
 
 
 def _tree(memory: KVMemory, holdings: Sequence[Holding]) -> Iterator[str]:
-    """Cached pages lie behind cached pages, whoever holds one holds its parent, and the others are
-    idle, each in front of its parent in the order of eviction."""
+    """Cached pages lie behind full cached pages, whoever holds one holds its parent, and the others
+    are idle, each in front of its parent in the order of eviction."""
     parents = {page: parent for page, parent, _ in memory.tree.items()}
+    partial = {p for p in parents if memory.tree.n_positions(p) < memory.page_size}
     for page, parent, key in memory.tree.items():
+        if parent in partial:
+            yield f"cached page {page} continues page {parent}, which is not full"
         if not 0 < page < memory.allocator.n_pages:
             yield f"cached page {page} is out of range"
         elif parent != VIRTUAL_SINK and parent not in parents:
@@ -74,6 +77,8 @@ def _tree(memory: KVMemory, holdings: Sequence[Holding]) -> Iterator[str]:
         elif memory.tree.child(parent, key) != page:
             yield f"cached page {page} cannot be reached from page {parent}"
     held = {page for holding in holdings for page in holding.pages}
+    for page in sorted(partial & held):
+        yield f"page {page} is cached, held, and not full"
     idle = memory.tree.idle()
     for page in sorted(set(idle) ^ (set(parents) - held)):
         state = "held" if page in held else "not idle and not held"

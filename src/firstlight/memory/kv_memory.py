@@ -12,17 +12,22 @@ the pages it takes, gives or matches.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from firstlight.errors import ConfigError
+from firstlight.memory.hit import Hit, find_hit
 from firstlight.memory.holding import Holding, MemoryUsage, SpaceUsage
-from firstlight.memory.ids import VIRTUAL_SINK, VirtualPage, pages_for
+from firstlight.memory.ids import VIRTUAL_SINK, PhysicalPage, VirtualPage, pages_for
 from firstlight.memory.layout import KVLayout
 from firstlight.memory.page import PageAllocator
 from firstlight.memory.page_map import IdentityMap, Translation
 from firstlight.memory.prefix_key import PrefixKey
 from firstlight.memory.prefix_tree import PrefixTree
 from firstlight.memory.window_side import WindowSide
+
+CopyRows = Callable[[Sequence[tuple[PhysicalPage, PhysicalPage]], int], None]
+"""Copies the first positions, as many as the second argument says, of one page into another: on
+each side of the layout from the first of its two physical pages to the second."""
 
 # When cached pages have to go, this many tokens' worth more go with them for a request that expects
 # to grow, so that its next pages can follow in the same run.
@@ -38,6 +43,8 @@ class KVMemory:
         side_pages: physical pages of each side, its sink included; ``n_pages`` for ``full``.
         page_size: tokens a page.
         prefix_cache: whether pages of finished requests are kept for others.
+        copy: copies keys and values within the pools. With it, what is found in the prefix cache
+            may end inside a page; without it, hits are full pages.
 
     Raises:
         ConfigError: the numbers do not fit the layout or each other.
@@ -50,6 +57,7 @@ class KVMemory:
         side_pages: Sequence[int],
         page_size: int,
         prefix_cache: bool,
+        copy: CopyRows | None = None,
     ) -> None:
         if page_size < 1:
             raise ConfigError(f"page_size = {page_size}; accepted: at least 1")
@@ -58,6 +66,7 @@ class KVMemory:
         self.layout = layout
         self.page_size = page_size
         self.prefix_cache = prefix_cache
+        self._copy = copy
         self._forget_all(n_pages)
         maps: list[Translation] = []
         windows: list[WindowSide] = []
@@ -94,34 +103,88 @@ class KVMemory:
             needed.append(min(whole, (seen + self.page_size - 2) // self.page_size + 1))
         return tuple(needed)
 
-    def start(self, key: PrefixKey, limit: int) -> Holding:
+    def start(self, key: PrefixKey, limit: int, expected: int = 0) -> Holding:
         """A new request's holding, with what the cache has of its prefix; cannot fail.
 
-        A hit is whole pages, at most ``limit`` tokens and less than the prompt, so that at least
-        one token is left to compute. It never ends inside a media item, and each windowed side
-        still has the keys that the next query sees.
+        See :func:`firstlight.memory.hit.find_hit` for where a hit may end. Where that is inside a
+        page, the request gets a page of its own with those positions in it: a cached page that is
+        not full and that nobody else is likely to go on from, or else a copy.
 
         Args:
             limit: tokens that the hit may cover at most.
+            expected: as in :meth:`reserve`.
         """
-        holding = Holding(bound=[range(0)] * len(self.windows), looked_up=key.length > 0)
         if not self.prefix_cache:
-            return holding
-        most = max(min(limit, key.length - 1), 0) // self.page_size
-        pages = self.tree.match(key, most)
-        holding.known = len(pages)
-        del pages[self._usable(key, pages) :]
-        holding.pages = pages
-        holding.published = len(pages)
-        holding.cached = len(pages) * self.page_size
+            return Holding(bound=[range(0)] * len(self.windows), looked_up=key.length > 0)
+        for by_token in (self._copy is not None, False):
+            hit = find_hit(self.tree, self.windows, key, limit, by_token=by_token)
+            holding = self._hold(hit, pages_for(expected, self.page_size))
+            if not hit.rows or self._hold_rows(holding, hit, key):
+                break
+            self.release(holding)
+        holding.looked_up = key.length > 0
+        return holding
+
+    def _hold(self, hit: Hit, expected: int) -> Holding:
+        """A holding of the full pages of a hit."""
+        pages = list(hit.pages)
+        holding = Holding(
+            pages=pages,
+            published=len(pages),
+            known=hit.known,
+            cached=hit.end,
+            expected=expected,
+        )
         self.tree.use(pages)
         for page in pages:
             self.counts[page] += 1
-        for i, side in enumerate(self.windows):
-            first = side.spec.first_seen(holding.cached) // self.page_size
-            holding.bound[i] = range(first, len(pages))
+        for side in self.windows:
+            first = side.spec.first_seen(hit.end) // self.page_size
+            holding.bound.append(range(first, len(pages)))
             side.need(pages[first:])
         return holding
+
+    def _hold_rows(self, holding: Holding, hit: Hit, key: PrefixKey) -> bool:
+        """The last positions of a hit, in a page of the request's own; False if there is none."""
+        spare = self.tree.is_idle(hit.source) and (
+            hit.is_longest or self.tree.n_positions(hit.source) == hit.rows
+        )
+        if spare and self.tree.n_positions(hit.source) < self.page_size:
+            # What this loses is at most the end of another's answer, and nothing is copied; and
+            # most likely it lies in one run with the pages before it.
+            self.tree.take_out(hit.source)
+            holding.pages.append(hit.source)
+            for i, side in enumerate(self.windows):
+                side.need([hit.source])
+                holding.bound[i] = range(holding.bound[i].start, len(holding.pages))
+        elif not self._copy_rows(holding, hit, key):
+            return False
+        holding.offered = key, hit.end
+        return True
+
+    def _copy_rows(self, holding: Holding, hit: Hit, key: PrefixKey) -> bool:
+        """Take a page and copy positions of a cached one, which is not evicted meanwhile."""
+        assert self._copy is not None
+        self.tree.use([hit.source])
+        self.counts[hit.source] += 1
+        for side in self.windows:
+            side.need([hit.source])
+        # A prompt that finds no room now leaves the cache as it is.
+        need = pages_for(key.length, self.page_size) - len(holding.pages)
+        found = self.n_free >= need and all(side.n_available > 0 for side in self.windows)
+        if found:
+            self._grow(holding, 1)
+            for i in range(len(self.windows)):
+                self._bind(holding, i, len(holding.pages))
+            page = holding.pages[-1]
+            places = [(m.physical(hit.source), m.physical(page)) for m in self.maps]
+            self._copy(places, hit.rows)
+        for side in self.windows:
+            side.leave([hit.source])
+        self.counts[hit.source] -= 1
+        if self.counts[hit.source] == 1:
+            self.tree.rest([hit.source])
+        return found
 
     def reserve(self, holding: Holding, n_tokens: int, expected: int = 0) -> bool:
         """Pages for positions ``[0, n_tokens)``, in one run behind the last page if possible.
@@ -145,6 +208,11 @@ class KVMemory:
         self._count(holding)
         if need <= 0:
             return True
+        self._grow(holding, need)
+        return True
+
+    def _grow(self, holding: Holding, need: int) -> None:
+        """``need`` more pages, of which there are so many."""
         wanted = max(need, holding.expected - len(holding.pages))
         short = need - self.allocator.n_free
         if short > 0:
@@ -155,7 +223,6 @@ class KVMemory:
         for page in pages:
             self.counts[page] = 1
         holding.pages += pages
-        return True
 
     def prepare(self, holding: Holding, start: int, end: int) -> bool:
         """Bind every windowed side for the positions ``[start, end)`` that a chunk will write.
@@ -176,18 +243,21 @@ class KVMemory:
                 raise ValueError(f"positions [{bound.stop * self.page_size}, {start}) are unbound")
             if last - bound.stop > side.n_available:
                 return False
-        for i, side in enumerate(self.windows):
-            bound = holding.bound[i]
-            if last <= bound.stop:
-                continue
-            window = pages_for((side.spec.window or 0) + self.page_size, self.page_size)
-            side.bind(
-                holding.pages[bound.stop : last],
-                after=holding.pages[bound.stop - 1] if bound.stop else VIRTUAL_SINK,
-                expected=min(holding.expected - bound.stop, last - bound.stop + window),
-            )
-            holding.bound[i] = range(bound.start, last)
+        for i in range(len(self.windows)):
+            if last > holding.bound[i].stop:
+                self._bind(holding, i, last)
         return True
+
+    def _bind(self, holding: Holding, i: int, last: int) -> None:
+        """Bind the unbound ones of the first ``last`` pages on windowed side ``i``."""
+        side, bound = self.windows[i], holding.bound[i]
+        window = pages_for((side.spec.window or 0) + self.page_size, self.page_size)
+        side.bind(
+            holding.pages[bound.stop : last],
+            after=holding.pages[bound.stop - 1] if bound.stop else VIRTUAL_SINK,
+            expected=min(holding.expected - bound.stop, last - bound.stop + window),
+        )
+        holding.bound[i] = range(bound.start, last)
 
     def advance(self, holding: Holding, computed: int) -> None:
         """Positions ``[0, computed)`` are in memory: bindings that no later query of this request
@@ -200,7 +270,8 @@ class KVMemory:
                 holding.bound[i] = range(first, bound.stop)
 
     def publish(self, holding: Holding, key: PrefixKey, computed: int) -> None:
-        """Let others find the full pages of ``[0, computed)``; nothing if the cache is off.
+        """Let others find the full pages of ``[0, computed)``, and after the release what is behind
+        them, too; nothing if the cache is off.
 
         Where pages with the same contents are cached already, at other ids, this request keeps its
         own, and what follows them is cached when it is released.
@@ -208,10 +279,10 @@ class KVMemory:
         if not self.prefix_cache:
             return
         holding.complete = True
-        n_pages = min(computed // self.page_size, key.n_pages)
+        holding.offered = key, min(computed, key.length)
         if holding.deferred:
-            holding.deferred = key, n_pages
             return
+        n_pages = holding.offered[1] // self.page_size
         self._rewind(holding)
         while holding.published < n_pages:
             at = holding.published
@@ -222,7 +293,7 @@ class KVMemory:
                 self.tree.insert(parent, contents, page)
                 self.counts[page] += 1
             elif cached != page:
-                holding.deferred = key, n_pages
+                holding.deferred = True
                 return
             holding.published += 1
 
@@ -239,13 +310,14 @@ class KVMemory:
         if holding.pages:
             self.allocator.forget(holding.pages[-1])
         path = self._publish_deferred(holding)
+        path += self._publish_rows(holding, path)
         for page in holding.pages:
             self.counts[page] -= 1
         self.tree.rest([page for page in reversed(path) if self.counts[page] == 1])
         self._free([page for page in reversed(holding.pages) if not self.counts[page]])
         holding.pages = []
         holding.bound = [range(0)] * len(self.windows)
-        holding.deferred = None
+        holding.offered, holding.deferred = None, False
 
     def flush(self) -> None:
         """Forget the prefix cache. Requests that run keep their pages, and cache them again when
@@ -291,25 +363,6 @@ class KVMemory:
             self._hits += holding.cached > 0
             self._cached_tokens += holding.cached
 
-    def _usable(self, key: PrefixKey, pages: Sequence[VirtualPage]) -> int:
-        """How many of the matched ``pages`` make a valid hit."""
-        n, before = len(pages), -1
-        while n != before:
-            before = n
-            n = key.last_border(n * self.page_size) // self.page_size
-            n = self._bound_end(pages, n)
-        return n
-
-    def _bound_end(self, pages: Sequence[VirtualPage], n: int) -> int:
-        """``n`` if each windowed side has what the query behind ``n`` pages sees, else fewer."""
-        for side in self.windows:
-            first = side.spec.first_seen(n * self.page_size) // self.page_size
-            for at in reversed(range(first, n)):
-                if not side.map.is_bound(pages[at]):
-                    # Every hit that ends between here and n misses this page as well.
-                    return at
-        return n
-
     def _pass(self, side: WindowSide, holding: Holding, start: int, stop: int) -> None:
         """The window of a request has moved past its pages ``[start, stop)``.
 
@@ -334,9 +387,9 @@ class KVMemory:
         """Cache what was deferred, and return the cached path along this request, root first."""
         self._rewind(holding)
         path = holding.pages[: holding.published]
-        if holding.deferred:
-            key, n_pages = holding.deferred
-            for at in range(len(path), n_pages):
+        if holding.deferred and holding.offered:
+            key, computed = holding.offered
+            for at in range(len(path), computed // self.page_size):
                 page, contents = holding.pages[at], key.page(at)
                 parent = path[-1] if path else VIRTUAL_SINK
                 cached = self.tree.child(parent, contents)
@@ -350,6 +403,31 @@ class KVMemory:
                         side.hand_over(page, cached)
                 path.append(page if cached is None else cached)
         return path
+
+    def _publish_rows(self, holding: Holding, path: Sequence[VirtualPage]) -> list[VirtualPage]:
+        """Cache the page behind ``path``, which is not full, unless another one has as much."""
+        if self._copy is None or holding.offered is None:
+            return []
+        key, computed = holding.offered
+        n, rows = divmod(computed, self.page_size)
+        if not rows or n != len(path):
+            return []
+        page, parent = holding.pages[n], path[-1] if path else VIRTUAL_SINK
+        contents = key.between(n * self.page_size, computed)
+        other, common = self.tree.nearest(parent, contents)
+        if common and self.tree.is_idle(other):
+            held = self.tree.n_positions(other)
+            lost = held < self.page_size and not all(s.map.is_bound(other) for s in self.windows)
+            if lost or held == common < rows:
+                self.tree.take_out(other)
+                self.counts[other] = 0
+                self._free([other])
+                common = 0
+        if common == rows:
+            return []
+        self.tree.insert(parent, contents, page)
+        self.counts[page] += 1
+        return [page]
 
     def _evict(self, n: int) -> None:
         pages = [self.tree.evict() for _ in range(n)]

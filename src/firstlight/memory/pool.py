@@ -96,6 +96,22 @@ class KVPool:
         new = (*self.keys, *self.values)
         return {o.untyped_storage()._cdata: n for o, n in zip(old, new, strict=True)}
 
+    def copy_rows(self, places: Sequence[tuple[int, int]], rows: int) -> None:
+        """Copy the first ``rows`` positions of a page into another, in every layer.
+
+        Args:
+            places: for each side of the layout, the physical page that is read and the one that is
+                written.
+        """
+        into: list[Tensor] = []
+        out_of: list[Tensor] = []
+        for tensors in (self.keys, self.values):
+            for side, tensor in zip(self.layout.side_of_layer, tensors, strict=True):
+                source, target = places[side]
+                into.append(tensor[target, :rows])
+                out_of.append(tensor[source, :rows])
+        torch._foreach_copy_(into, out_of)  # one call for all: a loop would be most of the time
+
     @property
     def nbytes(self) -> int:
         """Bytes of all layers together."""

@@ -18,6 +18,10 @@ from firstlight.core.span import Span
 # run's first row and its length: no two different pages have equal keys.
 PageKey: TypeAlias = tuple[int | tuple[str, int, int], ...]
 
+# What stands at each position: a token id and no identity, or a row of the item of that identity.
+# Such tuples have an order.
+Contents: TypeAlias = tuple[tuple[int, str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class MediaKey:
@@ -76,7 +80,10 @@ class PrefixKey:
         if not 0 <= index < self.n_pages:
             raise IndexError(f"page {index} of {self.n_pages} full pages")
         start = index * self.page_size
-        end = start + self.page_size
+        return self.between(start, start + self.page_size)
+
+    def between(self, start: int, end: int) -> PageKey:
+        """The key of the known positions ``[start, end)``, which lie in one page."""
         at = bisect_right(self._ends, start)
         if at == len(self._runs) or self._runs[at][0] >= end:
             return tuple(self._ids[start:end])
@@ -111,6 +118,28 @@ class PrefixKey:
             if start < position < end:
                 return start
         return position
+
+
+def contents_of(key: PageKey) -> Contents:
+    """A key position by position."""
+    found: list[tuple[int, str]] = []
+    for part in key:
+        if isinstance(part, tuple):
+            identity, row, n = part
+            found += [(row + i, identity) for i in range(n)]
+        else:
+            found.append((part, ""))
+    return tuple(found)
+
+
+def common_length(one: Contents, other: Contents) -> int:
+    """Positions from the first on that have the same contents in both."""
+    n = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        n += 1
+    return n
 
 
 def _runs(media: Sequence[MediaKey], length: int) -> list[tuple[int, int, int, str]]:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from firstlight.core.plan import BatchPlan
 from firstlight.engine.scheduling.blocks import block_around
-from firstlight.memory.kv_memory import KVMemory
+from firstlight.memory.kv_memory import CopyRows, KVMemory
+from firstlight.memory.layout import KVLayout
 from tests.engine.scheduling.fakes import Request
+
+Slots = dict[tuple[str, int], int]  # by a side's name and a token slot of it
+
+
+def copy_in(slots: Slots, layout: KVLayout, page_size: int) -> CopyRows:
+    """What copies positions from page to page in ``slots``, for a memory."""
+
+    def copy(places: Sequence[tuple[int, int]], rows: int) -> None:
+        for side, (source, target) in zip(layout.sides, places, strict=True):
+            for row in range(rows):
+                content = slots.get((side.name, source * page_size + row), 0)  # 0 is nobody's
+                slots[side.name, target * page_size + row] = content
+
+    return copy
 
 
 class Contents:
     """Writes what a chunk computes, and checks what its rows see, on every side."""
 
-    def __init__(self, memory: KVMemory) -> None:
+    def __init__(self, memory: KVMemory, slots: Slots) -> None:
         self._memory = memory
-        self._slots: dict[tuple[str, int], int] = {}
+        self._slots = slots
 
     def compute(self, plan: BatchPlan[Request]) -> None:
         for chunk in plan.chunks:

@@ -118,7 +118,7 @@ class CountedMemory:
         seen = self.window - 1 + chunk
         return whole, min(whole, (seen + self.page_size - 2) // self.page_size + 1)
 
-    def start(self, key: PrefixKey, limit: int) -> Holding:
+    def start(self, key: PrefixKey, limit: int, expected: int = 0) -> Holding:
         self.starts += 1
         size = self.page_size
         pages = min(min(self.hits.get(id(key), 0), limit) // size, self.free)

@@ -15,7 +15,7 @@ from firstlight.engine.scheduling import Limits
 from firstlight.memory.integrity import check
 from firstlight.memory.kv_memory import KVMemory
 from firstlight.memory.layout import KVLayout
-from tests.engine.scheduling.contents import Contents
+from tests.engine.scheduling.contents import Contents, Slots, copy_in
 from tests.engine.scheduling.fakes import CountedMemory, Request, request
 from tests.engine.scheduling.loop import Loop
 
@@ -118,12 +118,13 @@ def _sizes(traffic: Traffic, requests: list[Request]) -> tuple[int, int]:
     return whole + traffic.slack + 1, max(min(whole, side), 1) + traffic.side_slack + 1
 
 
-def _real(traffic: Traffic, requests: list[Request]) -> KVMemory:
+def _real(traffic: Traffic, requests: list[Request], slots: Slots) -> KVMemory:
     pages, side = _sizes(traffic, requests)
     windows = [None] if traffic.window is None else [None, traffic.window]
     layout = KVLayout.of(windows, 10**6)
     counts = (pages, side)[: len(layout.sides)]
-    return KVMemory(layout, pages, counts, traffic.page_size, traffic.prefix_cache)
+    copy = copy_in(slots, layout, traffic.page_size)
+    return KVMemory(layout, pages, counts, traffic.page_size, traffic.prefix_cache, copy)
 
 
 def _drive(
@@ -164,9 +165,10 @@ def _leave(loop: Loop, doomed: set[Request], random: Random, *, keep: bool = Tru
 def _run_real(traffic: Traffic) -> Loop:
     random = Random(traffic.seed)
     requests = _requests(traffic, random)
-    memory = _real(traffic, requests)
+    slots: Slots = {}
+    memory = _real(traffic, requests, slots)
     loop = Loop(memory, traffic.limits)
-    contents = Contents(memory)
+    contents = Contents(memory, slots)
 
     def compute(plan: BatchPlan[Request]) -> None:
         check(memory, [r.holding for r in loop.live if r.holding is not None])
@@ -258,7 +260,7 @@ def test_first_tokens_of_equal_requests_come_in_order_of_arrival(
 def test_a_request_computes_each_position_once_unless_it_was_preempted(traffic: Traffic) -> None:
     random = Random(traffic.seed)
     requests = _requests(traffic, random)
-    loop = Loop(_real(traffic, requests), traffic.limits)
+    loop = Loop(_real(traffic, requests, {}), traffic.limits)
     loop.add(*requests)
     loop.run()
     computed = {r: 0 for r in requests}

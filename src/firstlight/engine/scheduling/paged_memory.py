@@ -38,8 +38,12 @@ class PagedMemory(Protocol):
         """
         ...
 
-    def start(self, key: PrefixKey, limit: int) -> Holding:
-        """Hold what is cached of a request: whole pages, at most ``limit`` tokens."""
+    def start(self, key: PrefixKey, limit: int, expected: int = 0) -> Holding:
+        """Hold what is cached of a request, at most ``limit`` tokens.
+
+        Args:
+            expected: as in :meth:`reserve`.
+        """
         ...
 
     def reserve(self, holding: Holding, n_tokens: int, expected: int = 0) -> bool:
@@ -59,7 +63,8 @@ class PagedMemory(Protocol):
         ...
 
     def publish(self, holding: Holding, key: PrefixKey, computed: int) -> None:
-        """Offer the full pages of ``[0, computed)`` to later requests."""
+        """Offer the full pages of ``[0, computed)`` to later requests, and the rest of it to those
+        that start after the release."""
         ...
 
     def release(self, holding: Holding) -> None:

@@ -52,7 +52,7 @@ class Queues(Generic[R]):
         """
         limit = request.length - 1
         while True:
-            holding = self._memory.start(request.key, limit)
+            holding = self._memory.start(request.key, limit, request.capacity)
             block = block_around(request.blocks, holding.cached)
             if block is None:
                 break
