@@ -15,6 +15,8 @@
 
 namespace firstlight {
 
+constexpr int FEWEST_ROWS = 8;  // of a request, from which on tiles.h computes them
+
 // n: rows, kv heads, key dim, value dim, strides of k (row, head), of v (row, head), of the key pool
 // (slot, head), of the value pool (slot, head). p: k, v, key pool, value pool, write_locations.
 template <class T>
@@ -91,6 +93,14 @@ struct Attend {
       return s;
     }
     return {};
+  }
+
+  // Whether any of the rows [begin, end) is of a request that has few.
+  bool has_short_requests(std::int64_t begin, std::int64_t end) const {
+    const auto* facts = (const std::int64_t*)i.p[4];
+    for (std::int64_t r = 0; r < requests && facts[1] != 0; ++r, facts += 4)
+      if (facts[1] < FEWEST_ROWS && facts[0] < end && facts[0] + facts[1] > begin) return true;
+    return false;
   }
 
   std::int64_t slot_of(const Sight& s, std::int64_t position) const {
@@ -171,16 +181,22 @@ void attend_group(const Attend& a, const Attend::Sight& s, std::int64_t row, std
     weigh<T, G, 1>(a, s, values, scores, begin, end, column, out);
 }
 
-constexpr int FEWEST_ROWS = 8;  // of a request, from which on tiles.h computes them
+// A piece is a row, a head of keys and a split. Where most rows belong to long requests, which
+// tiles.h computes, it is eight rows and each fourth split: to pass over a row costs time as well.
+struct AttendPieces {
+  std::int64_t rows, kv_heads, each, ways;
 
-// A piece is a row, a head of keys and a split.
+  explicit AttendPieces(const Instruction& i) : rows(i.n[0]), kv_heads(i.n[1]) {
+    bool few = i.kind == 1 || rows < FEWEST_ROWS;
+    each = few ? 1 : ROWS_OF_A_PIECE;
+    ways = few ? i.n[15] : std::min<std::int64_t>(i.n[15], 4);
+  }
+  std::uint32_t count() const { return std::uint32_t((rows + each - 1) / each * kv_heads * ways); }
+};
+
 template <class T>
-void attend(const Instruction& i, std::uint32_t piece) {
-  Attend a(i);
-  std::int64_t part = piece % a.splits, kv = piece / a.splits % a.kv_heads;
-  std::int64_t row = piece / a.splits / a.kv_heads;
-  Attend::Sight s = a.sight(row);
-  if (!s.live() || s.count >= FEWEST_ROWS) return;
+void attend_split(const Attend& a, const Attend::Sight& s, std::int64_t row, std::int64_t kv,
+                  std::int64_t part) {
   if (part * a.split >= s.end || (part + 1) * a.split <= s.begin) return;
   std::int64_t g = 0;
   for (; g + 4 <= a.group; g += 4) attend_group<T, 4>(a, s, row, kv, g, part);
@@ -188,6 +204,22 @@ void attend(const Instruction& i, std::uint32_t piece) {
     case 3: return attend_group<T, 3>(a, s, row, kv, g, part);
     case 2: return attend_group<T, 2>(a, s, row, kv, g, part);
     case 1: return attend_group<T, 1>(a, s, row, kv, g, part);
+  }
+}
+
+template <class T>
+void attend(const Instruction& i, std::uint32_t piece) {
+  Attend a(i);
+  AttendPieces pieces(i);
+  std::int64_t way = piece % pieces.ways, kv = piece / pieces.ways % a.kv_heads;
+  std::int64_t row = piece / pieces.ways / a.kv_heads * pieces.each;
+  std::int64_t end = std::min(row + pieces.each, a.rows);
+  if (pieces.each > 1 && !a.has_short_requests(row, end)) return;
+  for (; row < end; ++row) {
+    Attend::Sight s = a.sight(row);
+    if (!s.live() || s.count >= FEWEST_ROWS) continue;
+    for (std::int64_t part = way; part < a.splits; part += pieces.ways)
+      attend_split<T>(a, s, row, kv, part);
   }
 }
 

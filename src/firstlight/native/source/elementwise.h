@@ -20,8 +20,9 @@ inline std::uint32_t row_pieces(std::int64_t rows) {
 // Calls fn(column, live) for each vector of a row.
 template <class Fn>
 inline void along(std::int64_t width, Fn fn) {
-  for (std::int64_t c = 0; c < width; c += LANES)
-    fn(c, int(std::min<std::int64_t>(LANES, width - c)));
+  std::int64_t c = 0;
+  for (; c + LANES <= width; c += LANES) fn(c, LANES);
+  if (c < width) fn(c, int(width - c));
 }
 
 template <class T>
@@ -126,16 +127,24 @@ inline f32x16 erf(f32x16 x) {
   return x < 0.0f ? -y : y;
 }
 
-inline f32x16 activated(int kind, f32x16 x) {
+template <int KIND>
+inline f32x16 activated(f32x16 x) {
+  if constexpr (KIND == SILU) return x * reciprocal(exp(-x) + 1.0f);
+  if constexpr (KIND == QUICK_GELU) return x * reciprocal(exp(x * -1.702f) + 1.0f);
+  if constexpr (KIND == GELU) return x * 0.5f * (erf(x * 0.70710678f) + 1.0f);
+  f32x16 inner = (x + x * x * x * 0.044715f) * 0.7978845608f;
+  f32x16 tanh = 1.0f - 2.0f * reciprocal(exp(inner * 2.0f) + 1.0f);
+  return x * 0.5f * (tanh + 1.0f);
+}
+
+// Calls fn<KIND>(): the choice is made once for many numbers.
+template <class Fn>
+inline void with_activation(int kind, Fn fn) {
   switch (kind) {
-    case SILU: return x / (exp(-x) + 1.0f);
-    case QUICK_GELU: return x / (exp(x * -1.702f) + 1.0f);
-    case GELU: return x * 0.5f * (erf(x * 0.70710678f) + 1.0f);
-    default: {
-      f32x16 inner = (x + x * x * x * 0.044715f) * 0.7978845608f;
-      f32x16 tanh = 1.0f - 2.0f / (exp(inner * 2.0f) + 1.0f);
-      return x * 0.5f * (tanh + 1.0f);
-    }
+    case SILU: return fn.template operator()<SILU>();
+    case QUICK_GELU: return fn.template operator()<QUICK_GELU>();
+    case GELU: return fn.template operator()<GELU>();
+    default: return fn.template operator()<GELU_TANH>();
   }
 }
 
@@ -143,29 +152,35 @@ inline f32x16 activated(int kind, f32x16 x) {
 template <class T>
 void activate(const Instruction& i, std::uint32_t piece) {
   std::int64_t end = std::min<std::int64_t>((piece + 1) * ROWS_OF_A_PIECE, i.n[0]);
-  for (std::int64_t row = std::int64_t(piece) * ROWS_OF_A_PIECE; row < end; ++row) {
-    const T* x = (const T*)i.p[0] + row * i.n[2];
-    T* y = (T*)i.p[1] + row * i.n[3];
-    along(i.n[1], [&](std::int64_t c, int live) {
-      put(y + c, activated(i.kind, take(x + c, live)), live);
-    });
-  }
+  with_activation(i.kind, [&]<int KIND>() {
+    for (std::int64_t row = std::int64_t(piece) * ROWS_OF_A_PIECE; row < end; ++row) {
+      const T* x = (const T*)i.p[0] + row * i.n[2];
+      T* y = (T*)i.p[1] + row * i.n[3];
+      along(i.n[1], [&](std::int64_t c, int live) {
+        put(y + c, activated<KIND>(take(x + c, live)), live);
+      });
+    }
+  });
 }
 
 // n: rows, width, stride of x, stride of y. p: x [rows, 2 * width], gate then up, y. kind: Activation.
 template <class T>
 void gate(const Instruction& i, std::uint32_t piece) {
   std::int64_t width = i.n[1], end = std::min<std::int64_t>((piece + 1) * ROWS_OF_A_PIECE, i.n[0]);
-  for (std::int64_t row = std::int64_t(piece) * ROWS_OF_A_PIECE; row < end; ++row) {
-    const T* x = (const T*)i.p[0] + row * i.n[2];
-    T* y = (T*)i.p[1] + row * i.n[3];
-    along(width, [&](std::int64_t c, int live) {
-      f32x16 open = as_stored<T>(activated(i.kind, take(x + c, live)));
-      put(y + c, open * take(x + width + c, live), live);
-    });
-  }
+  with_activation(i.kind, [&]<int KIND>() {
+    for (std::int64_t row = std::int64_t(piece) * ROWS_OF_A_PIECE; row < end; ++row) {
+      const T* x = (const T*)i.p[0] + row * i.n[2];
+      T* y = (T*)i.p[1] + row * i.n[3];
+      along(width, [&](std::int64_t c, int live) {
+        f32x16 open = as_stored<T>(activated<KIND>(take(x + c, live)));
+        put(y + c, open * take(x + width + c, live), live);
+      });
+    }
+  });
 }
 
+// Equal to torch's sum bit for bit: it takes its place in graphs.
+//
 // n: rows, width, strides of a, b and y. p: a, b, y.
 template <class T>
 void add(const Instruction& i, std::uint32_t piece) {
@@ -175,7 +190,9 @@ void add(const Instruction& i, std::uint32_t piece) {
     const T* b = (const T*)i.p[1] + row * i.n[3];
     T* y = (T*)i.p[2] + row * i.n[4];
     along(i.n[1], [&](std::int64_t c, int live) {
-      put(y + c, take(a + c, live) + take(b + c, live), live);
+      f32x16 sum = take(a + c, live) + take(b + c, live);
+      if (live == LANES) store_exactly(y + c, sum);
+      else store_part(y + c, sum, live);
     });
   }
 }

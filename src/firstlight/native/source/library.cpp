@@ -19,7 +19,7 @@ namespace firstlight {
 std::uint32_t pieces_of(const Instruction& i) {
   switch (i.op) {
     case Op::LINEAR: return LinearPieces(i).count();
-    case Op::ATTEND: return std::uint32_t(i.n[0] * i.n[1] * i.n[15]);
+    case Op::ATTEND: return AttendPieces(i).count();
     case Op::MERGE_SPLITS: return std::uint32_t(i.n[0]);
     case Op::PACK:
     case Op::UNPACK: return std::uint32_t((i.n[0] + LANES - 1) / LANES);
