@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ SOME = 64 << 10
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> nn.Module:
+def model(tmp_path: Path) -> Any:
     """Two linear layers whose weights are mapped from files of their own, all of it read."""
     made = nn.Sequential(nn.Linear(COLUMNS, ROWS, bias=False), nn.Linear(COLUMNS, ROWS, bias=False))
     for name, layer in zip("ab", made, strict=True):
@@ -40,7 +41,7 @@ def resident(tmp_path: Path, name: str) -> int:
 
 
 def test_a_replaced_weight_leaves_memory_while_a_view_of_it_is_held(
-    model: nn.Sequential, tmp_path: Path
+    model: Any, tmp_path: Path
 ) -> None:
     mapped = MappedWeights(model)
     assert mapped.nbytes == 2 * N_BYTES
@@ -53,14 +54,14 @@ def test_a_replaced_weight_leaves_memory_while_a_view_of_it_is_held(
     assert view.sum() == ROWS * COLUMNS
 
 
-def test_a_weight_that_is_there_stays_resident(model: nn.Sequential, tmp_path: Path) -> None:
+def test_a_weight_that_is_there_stays_resident(model: Any, tmp_path: Path) -> None:
     mapped = MappedWeights(model)
     model[0] = nn.Identity()
     mapped.give_back()
     assert resident(tmp_path, "b") == N_BYTES
 
 
-def test_a_weight_that_another_layer_shares_stays(model: nn.Sequential, tmp_path: Path) -> None:
+def test_a_weight_that_another_layer_shares_stays(model: Any, tmp_path: Path) -> None:
     model[1].weight = nn.Parameter(model[0].weight.detach(), requires_grad=False)
     mapped = MappedWeights(model)
     model[0] = nn.Identity()
@@ -68,7 +69,7 @@ def test_a_weight_that_another_layer_shares_stays(model: nn.Sequential, tmp_path
     assert resident(tmp_path, "a") == N_BYTES
 
 
-def test_pages_that_were_written_to_keep_what_was_written(model: nn.Sequential) -> None:
+def test_pages_that_were_written_to_keep_what_was_written(model: Any) -> None:
     mapped = MappedWeights(model)
     view = model[0].weight.detach()
     view[100] = 7
@@ -78,10 +79,12 @@ def test_pages_that_were_written_to_keep_what_was_written(model: nn.Sequential) 
 
 
 def test_weights_in_memory_of_their_own_are_none_of_its_business() -> None:
-    model = nn.Sequential(nn.Linear(COLUMNS, ROWS))
+    layer = nn.Linear(COLUMNS, ROWS)
+    model = nn.Sequential(layer)
     mapped = MappedWeights(model)
     assert mapped.nbytes == 0
-    view = model[0].weight.detach()
+    view = layer.weight.detach()
+    del layer
     expected = view.clone()
     model[0] = nn.Identity()
     mapped.give_back()

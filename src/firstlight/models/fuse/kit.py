@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from firstlight.models.fuse.linear import PackedLinear, joined_bias
+from firstlight.models.fuse.linear import PackedLinear, joined_bias, joined_weight
 from firstlight.native import Kernels, PackedWeight, WeightFormat, can_pack
 
 
@@ -19,16 +19,19 @@ class Kit:
     Attributes:
         kernels: the compiled kernels, registered with torch; None for torch's own.
         format: how linear weights of the decoder are stored; None as they are.
+        segments: whether towers are to find the borders of pictures without asking the host where
+            there are no compiled kernels for that, so that graphs can hold them.
     """
 
     kernels: Kernels | None = None
     format: WeightFormat | None = None
+    segments: bool = False
 
     def linear(self, layers: Sequence[nn.Linear]) -> nn.Module:
         """One or several linear layers of the same input as a single multiplication."""
-        weight = torch.cat([layer.weight.detach() for layer in layers])
-        if self.kernels is None or not can_pack(weight):
+        if self.kernels is None or not can_pack(layers[0].weight):
             return PackedLinear(layers)
+        weight = joined_weight(layers)
         format = self.format if can_pack(weight, self.format) else None
         return NativeLinear(self.kernels.pack(weight, format), joined_bias(layers))
 

@@ -27,7 +27,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.out_features = sum(layer.out_features for layer in layers)
         self.in_features = layers[0].in_features
-        weight = torch.cat([layer.weight.detach() for layer in layers])
+        weight = joined_weight(layers)
         self.bias = joined_bias(layers)
         # Not parameters: an opaque layout has no storage that a state dict could save.
         self.packed: Tensor | None = None
@@ -72,6 +72,12 @@ def can_pack(weight: Tensor) -> bool:
 def plain_linears(*modules: object) -> bool:
     """Whether all are exactly ``nn.Linear``: a subclass (quantised, sharded) is left alone."""
     return all(type(module) is nn.Linear for module in modules)
+
+
+def joined_weight(layers: Sequence[nn.Linear]) -> Tensor:
+    """The layers' weights, one below the other; of a single layer its own, not copied."""
+    weights = [layer.weight.detach() for layer in layers]
+    return weights[0] if len(weights) == 1 else torch.cat(weights)
 
 
 def joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:

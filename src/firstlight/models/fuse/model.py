@@ -10,7 +10,8 @@ from torch import nn
 
 from firstlight.models.adapter import Adapter
 from firstlight.models.fuse.decoder import fuse_decoder
-from firstlight.models.fuse.kit import Kit
+from firstlight.models.fuse.embedding import can_share, share_head
+from firstlight.models.fuse.kit import Kit, NativeLinear
 from firstlight.models.fuse.linear import has_faster_layout
 from firstlight.models.fuse.patches import fuse_patches
 from firstlight.models.fuse.report import FuseReport
@@ -18,7 +19,8 @@ from firstlight.models.fuse.rounding import head_format, round_layer
 from firstlight.models.fuse.tail import fuse_tail
 from firstlight.models.fuse.towers import fuse_towers
 
-# A head tied to the embedding is needed twice once it is packed: up to 64 MiB in bfloat16.
+# A head tied to an embedding that cannot look its rows up there is needed twice once it is packed:
+# up to 64 MiB in bfloat16.
 _TIED_HEAD = 1 << 25
 
 
@@ -62,11 +64,20 @@ def _pack_head(adapter: Adapter, report: FuseReport, kit: Kit) -> None:
     head = adapter.model.get_output_embeddings()
     if type(head) is not nn.Linear or not (kit.takes(head.weight) or has_faster_layout(head)):
         return
-    tied = head.weight is adapter.model.get_input_embeddings().weight
-    if tied and head.weight.numel() > _TIED_HEAD:
-        report.left["LM head"] = f"it shares {head.weight.numel()} weights with the embedding"
-        return
     if kit.kernels is not None and kit.format is not None:
         kit = replace(kit, format=head_format(head.weight, kit.kernels, kit.format))
-    adapter.model.set_output_embeddings(kit.linear([head]))
+    embedding = adapter.model.get_input_embeddings()
+    tied = head.weight is getattr(embedding, "weight", None)
+    shared = tied and kit.takes(head.weight) and can_share(embedding, kit.format)
+    if tied and not shared and head.weight.numel() > _TIED_HEAD:
+        report.left["LM head"] = f"it shares {head.weight.numel()} weights with the embedding"
+        return
+    packed = kit.linear([head])
+    adapter.model.set_output_embeddings(packed)
     report.count("LM head")
+    if shared and isinstance(packed, NativeLinear):
+        found = share_head(adapter.model, embedding, packed)
+        if found is None:
+            report.count("embedding")
+        else:
+            report.left["embedding"] = found
