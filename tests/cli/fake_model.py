@@ -106,7 +106,9 @@ class FakeModel:
         self.params: list[SamplingParams] = []
         self.config: EngineConfig | None = None
 
-    def open(self, config: EngineConfig, progress: CaptureProgress | None) -> FakeModel:
+    def open(
+        self, config: EngineConfig, progress: CaptureProgress | None, *, late: bool = False
+    ) -> FakeModel:
         """Stands in for loading: keeps the configuration and reports one captured bucket."""
         self.config = config
         if progress is not None:

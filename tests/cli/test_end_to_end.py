@@ -41,7 +41,9 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _run(llm: LLM, *arguments: str) -> int:
-    def opened(config: EngineConfig, progress: CaptureProgress | None) -> LLM:
+    def opened(
+        config: EngineConfig, progress: CaptureProgress | None, *, late: bool = False
+    ) -> LLM:
         return llm
 
     return main(list(arguments), open_model=opened)

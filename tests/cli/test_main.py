@@ -90,7 +90,9 @@ def test_an_error_nobody_expected_names_its_type_and_how_to_see_more(capsys: Cap
 
 
 def test_an_interrupt_ends_with_code_130() -> None:
-    def interrupted(config: EngineConfig, progress: CaptureProgress | None) -> FakeModel:
+    def interrupted(
+        config: EngineConfig, progress: CaptureProgress | None, *, late: bool = False
+    ) -> FakeModel:
         raise KeyboardInterrupt
 
     assert main(["run", "x"], open_model=interrupted) == 130

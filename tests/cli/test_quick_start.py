@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -30,10 +31,17 @@ HEAVY = ("torch._dynamo", "torch._inductor", "torch.distributed.tensor", "torch.
 def seen(inside: str, real: str = "None") -> dict[str, object]:
     """What a fresh process holds after a quick start with ``inside`` in it."""
     script = _SEEN.format(inside=inside, names=HEAVY, real=real)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, object] = json.loads(ran(script).splitlines()[-1])
     return found
+
+
+def ran(script: str) -> str:
+    """What a fresh process prints."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -85,4 +93,4 @@ def test_where_a_checkpoints_code_runs_nothing_is_stood_in_for() -> None:
         "    assert 'torch._dynamo' not in sys.modules\n"
         "    assert torch.distributed.is_available()\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    ran(script)

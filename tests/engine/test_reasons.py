@@ -86,6 +86,10 @@ PROVOKED: dict[Reason, tuple[Callable[[LLM, LLM], Decision], str]] = {
         lambda _llm, _eager: Rig().runner.decide(Extent(3, 1), 3),
         "bucket of 4 rows is not captured yet",
     ),
+    Reason.NOT_PROVEN: (
+        lambda llm, _: marked(llm, BucketState.UNPROVEN),
+        "captured and not proven yet",
+    ),
     Reason.CAPTURE_FAILED: (lambda llm, _: marked(llm, BucketState.FAILED), "because"),
     Reason.QUARANTINED: (lambda llm, _: marked(llm, BucketState.QUARANTINED), "quarantined"),
 }

@@ -291,3 +291,46 @@ def test_scratch_memory_poisoned_between_replays_changes_nothing() -> None:
             torch.empty(0, dtype=torch.uint8).set_(block).fill_(0xFF)  # NaN in every float type
         rig.decoder.clear()
         assert torch.equal(rig.fill(rows[n]), expected[n])
+
+
+def test_of_the_buckets_that_are_not_wanted_now_the_largest_alone_is_captured() -> None:
+    rig = Rig()
+    report = rig.runner.capture_all(now=(4,))
+    assert sorted(rig.runner.graphs) == [4, 16]
+    assert [bucket.bucket for bucket in report.buckets] == [16, 4]
+    assert [rig.buckets.state(size) for size in (4, 8, 16)] == [
+        BucketState.READY,
+        BucketState.WAITING,
+        BucketState.UNPROVEN,
+    ]
+    assert rig.runner.late == (8, 16)
+
+
+def test_a_captured_bucket_serves_nobody_before_it_is_proven() -> None:
+    rig = Rig()
+    rig.runner.capture_all(now=(4,))
+    decision = rig.runner.decide(Extent(12, 1), 12)
+    assert (decision.mode, decision.reason) == (Mode.EAGER, Reason.NOT_PROVEN)
+
+
+def test_a_late_bucket_replays_as_eager_once_it_is_completed() -> None:
+    rig = Rig()
+    rig.runner.capture_all(now=(4,))
+    for bucket in rig.runner.late:
+        rig.runner.complete(bucket)
+    assert rig.runner.late == ()
+    for n in (3, 7, 16):
+        assert rig.runner.decide(Extent(n, 1), n).reason is Reason.CAPTURED
+    rows = rig.rows(16, 1)
+    replayed = rig.fill(rows).clone()
+    rig.decoder.clear()
+    assert torch.equal(replayed, rig.fill(rows, eager=True))
+
+
+def test_a_body_that_no_graph_holds_fails_the_late_buckets_as_well() -> None:
+    rig = Rig()
+    rig.runner._body = lambda inputs: inputs.embeds * inputs.embeds.sum().item()
+    report = rig.runner.capture_all(now=(4,))
+    assert report.stopped is not None
+    assert {rig.buckets.state(size) for size in (4, 8, 16)} == {BucketState.FAILED}
+    assert rig.runner.late == ()

@@ -72,7 +72,7 @@ def chat(
     remote = None
     if server is None:
         config = given.engine(max_num_seqs=1)
-        talker: Talker = open_with_bar(session, config, shown=not no_progress)
+        talker: Talker = open_with_bar(session, config, shown=not no_progress, late=True)
         name, fetches = config.model, config.fetches_media
     else:
         talker = remote = _open_remote(server, model, api_key, given)

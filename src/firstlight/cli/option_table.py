@@ -111,6 +111,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "body_seconds": "What one wait for a client may take.",
     "keep_alive_seconds": "How long a connection without a request is kept.",
     "drain_seconds": "What requests get to finish after SIGTERM.",
+    "late_graphs": "Capture and prove the longer graphs while nobody asks, not at the start.",
     "tool_call_parser": "auto, hermes, qwen3_coder, llama3_json, mistral, mistral_args or none.",
     "reasoning_parser": "auto, or none: thoughts stay in the answer.",
     "log_format": "text or json.",

@@ -43,7 +43,9 @@ def capture_bar(
         yield step
 
 
-def open_with_bar(session: Session, config: EngineConfig, *, shown: bool) -> ChatModel:
-    """The model of ``config``, its capture drawn as it goes."""
+def open_with_bar(
+    session: Session, config: EngineConfig, *, shown: bool, late: bool = False
+) -> ChatModel:
+    """The model of ``config``, its capture drawn as it goes; ``late`` as for the session."""
     with session.opening(config), capture_bar(shown) as progress:
-        return session.open_model(config, progress)
+        return session.open_model(config, progress, late=late)

@@ -100,7 +100,7 @@ def run(
     videos = [check_video(name, fetches=config.fetches_media) for name in video or ()]
     turns = [*system_messages(system), user_message(prompt, images, wish.detail, videos)]
     session: Session = context.obj
-    llm = open_with_bar(session, config, shown=not no_progress)
+    llm = open_with_bar(session, config, shown=not no_progress, late=True)
     try:
         for event in llm.stream_chat(turns, params, mm_processor_kwargs=wish.kwargs):
             if isinstance(event, Completion):

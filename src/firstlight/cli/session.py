@@ -54,7 +54,15 @@ class ChatModel(Talker, Protocol):
 class OpenModel(Protocol):
     """Loads a model and captures its graphs."""
 
-    def __call__(self, config: EngineConfig, progress: CaptureProgress | None) -> ChatModel: ...
+    def __call__(
+        self, config: EngineConfig, progress: CaptureProgress | None, *, late: bool = False
+    ) -> ChatModel:
+        """The model of ``config``.
+
+        Args:
+            late: leave graphs out that one question hardly needs; see :class:`firstlight.LLM`.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +88,10 @@ class Session:
         return quick_start(stand_ins=not config.trust_remote_code)
 
 
-def open_llm(config: EngineConfig, progress: CaptureProgress | None) -> ChatModel:
+def open_llm(
+    config: EngineConfig, progress: CaptureProgress | None, *, late: bool = False
+) -> ChatModel:
     """The real engine; torch and transformers are imported here and not earlier."""
     from firstlight.engine.llm import LLM
 
-    return LLM(config=config, progress=progress)
+    return LLM(config=config, progress=progress, late=late)

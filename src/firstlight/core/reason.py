@@ -30,6 +30,7 @@ class Reason(StrEnum):
     TOO_MANY_REQUESTS = "too_many_requests"
     CONTEXT_TOO_LONG = "context_too_long"
     NOT_CAPTURED = "not_captured"
+    NOT_PROVEN = "not_proven"
     CAPTURE_FAILED = "capture_failed"
     QUARANTINED = "quarantined"
 
@@ -47,6 +48,7 @@ _MEANINGS = {
     Reason.TOO_MANY_REQUESTS: "The batch has more requests than the graphs were captured for.",
     Reason.CONTEXT_TOO_LONG: "A request's context is longer than the graphs' page tables hold.",
     Reason.NOT_CAPTURED: "The bucket has not been captured yet.",
+    Reason.NOT_PROVEN: "The bucket is captured, and not yet proven equal to eager execution.",
     Reason.CAPTURE_FAILED: "The bucket could not be captured; the report says why.",
     Reason.QUARANTINED: "The bucket's replay was not equal to eager execution; it serves nobody.",
 }

@@ -13,12 +13,13 @@ from firstlight.core.reason import Phase
 from firstlight.demo import model_path
 from firstlight.engine.accounting import ledger_of
 from firstlight.engine.admission import Admission
-from firstlight.engine.costs import Costs, settle_costs
+from firstlight.engine.costs import Costs
 from firstlight.engine.encoder import Encoder
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
 from firstlight.engine.gpu import Gpu, open_gpu, tolerance_of
 from firstlight.engine.ground import Ground, after_captures, before_captures, lay_ground
+from firstlight.engine.late import LateGraphs, first_buckets, may_be_late
 from firstlight.engine.media_rules import MediaRules, check_media_rules
 from firstlight.engine.memory_plan import MemoryPlan
 from firstlight.engine.native_tier import NativeTier
@@ -60,8 +61,7 @@ class Parts:
         pipeline: reads, decodes and prepares pictures; None for a model that takes text only.
         native: whether the compiled kernels run, and why not.
         fused: what was swapped for faster equals; None if fusing is off.
-        captures: what capturing each phase gave.
-        costs: what padding costs, by phase; empty where it is taken to be free.
+        late: what was captured, and what is still to be captured or proven.
         packed_bytes: memory that fusing took for weights.
         warm_seconds: of the encoder's first picture; None for a model that takes text only.
         findings: what the sanitizer has found so far; None if it is off.
@@ -79,16 +79,25 @@ class Parts:
     encoder: Encoder[Sequence]
     scheduler: Scheduler[Sequence]
     runners: Mapping[Phase, GraphRunner]
-    captures: Mapping[Phase, CaptureReport]
+    late: LateGraphs
     admission: Admission
     engine: Engine
     native: NativeTier
     fused: FuseReport | None
-    costs: Costs
     packed_bytes: int
     warm_seconds: float | None
     findings: Report | None
     gpu: Gpu | None = None
+
+    @property
+    def captures(self) -> Mapping[Phase, CaptureReport]:
+        """What capturing each phase gave so far."""
+        return self.late.captures
+
+    @property
+    def costs(self) -> Costs:
+        """What padding costs, by phase; empty where it is taken to be free."""
+        return self.late.costs
 
     @property
     def capture_seconds(self) -> float:
@@ -167,10 +176,12 @@ def build(
     progress: Progress | None = None,
     any_path: bool = False,
     gpu: Gpu | None = None,
+    late: bool = False,
 ) -> Parts:
     """Memory, runners with captured graphs, and the loop around them.
 
     Args:
+        late: leave the longer prefill buckets for :attr:`Parts.late`, which the caller sees to.
         gpu: the device that the model is on; None is the configured one.
         any_path: whether pictures may be read from any path, unless ``allowed_media_root`` is set.
     """
@@ -178,10 +189,9 @@ def build(
     config = ground.config
     sanitizer = Sanitizer(ground.pool, gpu=config.on_gpu) if config.sanitize else None
     limits = limits_of(config, ground.memory)
-    builder = _runner_builder(config, ground, sanitizer)
-    runners = _runners(builder, limits)
+    builder, runners = _runners(_runner_builder(config, ground, sanitizer), limits)
     ground = before_captures(config, ground, builder, runners)
-    captures = _captures(config, builder, runners, progress)
+    graphs = _captures(config, builder, runners, _now(config, ground, limits, late), progress)
     warm_seconds = warm_encoder(model, clock)
     ground = after_captures(config, ground, runners)
     pipeline = open_pipeline(config, model, any_path=any_path)
@@ -194,7 +204,7 @@ def build(
         kv=ground.kv,
         placement=ground.placement,
         runners=runners,
-        captures=captures,
+        late=graphs,
         admission=_admission(config, ground, pipeline, clock),
         pipeline=pipeline,
         encoder_cache=loop.encoder_cache,
@@ -203,7 +213,6 @@ def build(
         engine=loop.engine,
         native=ground.native,
         fused=ground.fused,
-        costs=builder.costs,
         packed_bytes=ground.packed_bytes,
         warm_seconds=warm_seconds,
         findings=None if sanitizer is None else sanitizer.report,
@@ -266,10 +275,12 @@ def _runner_builder(
     )
 
 
-def _runners(builder: RunnerBuilder, limits: Limits) -> dict[Phase, GraphRunner]:
+def _runners(
+    builder: RunnerBuilder, limits: Limits
+) -> tuple[RunnerBuilder, dict[Phase, GraphRunner]]:
     seqs = max((limits.max_num_seqs, *limits.decode_buckets[-1:]))
     rows = Extent(limits.max_batch_tokens, seqs)
-    return {
+    return builder, {
         Phase.PREFILL: builder.build(Phase.PREFILL, limits.prefill_buckets, rows),
         Phase.DECODE: builder.build(Phase.DECODE, limits.decode_buckets, Extent(seqs, seqs)),
     }
@@ -313,24 +324,39 @@ def _loop(
     return _Loop(cache, encoder, scheduler, engine)
 
 
+def _now(
+    config: EngineConfig, ground: Ground, limits: Limits, late: bool
+) -> dict[Phase, tuple[int, ...]]:
+    """The buckets that are captured and proven at the start; of a phase that is not there, all."""
+    if not (late and may_be_late(config)):
+        return {}
+    return {Phase.PREFILL: first_buckets(ground.model.adapter.decoder, limits.prefill_buckets)}
+
+
 def _captures(
     config: EngineConfig,
     builder: RunnerBuilder,
     runners: Mapping[Phase, GraphRunner],
+    now: Mapping[Phase, tuple[int, ...]],
     progress: Progress | None,
-) -> dict[Phase, CaptureReport]:
-    """Capture every bucket, and time what padding costs."""
-    captures = {phase: _capture(runner, progress) for phase, runner in runners.items()}
+) -> LateGraphs:
+    """Capture every bucket, or those of a phase that are wanted now; time what padding costs."""
+    captures = {p: _capture(runner, now.get(p), progress) for p, runner in runners.items()}
     check_captured(config, runners)
-    settle_costs(builder.costs, runners, captures, config.padding_cost_seconds)
-    return captures
+    graphs = LateGraphs(runners, captures, builder.costs, config.padding_cost_seconds)
+    graphs.settle()
+    return graphs
 
 
-def _capture(runner: GraphRunner, progress: Progress | None) -> CaptureReport:
+def _capture(
+    runner: GraphRunner, now: tuple[int, ...] | None, progress: Progress | None
+) -> CaptureReport:
+    if now == tuple(runner.buckets.sizes):
+        now = None
     if progress is None:
-        return runner.capture_all()
+        return runner.capture_all(now=now)
 
     def forward(done: int, total: int, bucket: int) -> None:
         progress(runner.phase, bucket, done, total)
 
-    return runner.capture_all(forward)
+    return runner.capture_all(forward, now=now)

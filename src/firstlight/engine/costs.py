@@ -1,4 +1,4 @@
-"""What padding costs in this engine, measured once between capture and the first request."""
+"""What padding costs in this engine, measured once when the graphs of a phase are there."""
 
 from __future__ import annotations
 

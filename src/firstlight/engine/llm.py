@@ -62,6 +62,7 @@ class LLM:
         config: EngineConfig | None = None,
         progress: Progress | None = None,
         adapters: AdapterRegistry | None = None,
+        late: bool = False,
         **settings: Any,
     ) -> None:
         """Load ``model`` and capture its graphs.
@@ -71,6 +72,9 @@ class LLM:
             config: all settings at once; then neither ``model`` nor ``settings`` may be given.
             progress: called during capture with (phase, bucket, done, total).
             adapters: architectures and their adapters, if one of your own is among them.
+            late: leave the longer prefill graphs of a large model out, so that loading takes a
+                fraction of the time; their batches run eager, with the reason. For a program that
+                asks once. ``parts.late.next()``, called between requests, makes up for one.
             settings: fields of :class:`EngineConfig` by name, e.g. ``dtype="float32"``.
 
         Raises:
@@ -87,7 +91,7 @@ class LLM:
         self.load_seconds = time.perf_counter() - began
         # Whoever calls from Python can read any file anyway.
         self.parts = build(
-            config, loaded, progress=progress, clock=time.perf_counter, any_path=True
+            config, loaded, progress=progress, clock=time.perf_counter, any_path=True, late=late
         )
         self._closed = False
         self._found_forms: AnswerForms | None = None

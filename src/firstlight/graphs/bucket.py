@@ -54,6 +54,7 @@ class BucketState(Enum):
     """Where a bucket stands."""
 
     WAITING = "waiting"  # not captured yet
+    UNPROVEN = "unproven"  # captured, and not proven yet
     READY = "ready"
     FAILED = "failed"  # its capture raised
     QUARANTINED = "quarantined"  # captured, but its replay was found wrong

@@ -126,8 +126,8 @@ class BatchTimes:
 class MeasuredCost:
     """Prefers eager where the measured times say that a replay would take longer.
 
-    Until :meth:`settle` it prefers nothing. It is settled once, before the first batch, so that
-    equal batches run equally for the life of an engine.
+    Until :meth:`settle` it prefers nothing. It is settled once, before the first batch or, where
+    graphs are captured late, when nothing runs, so that equal batches run equally from then on.
     """
 
     def __init__(self, margin: float = MARGIN) -> None:

@@ -86,6 +86,8 @@ class Decider:
         state, why = self.buckets.state(bucket), self.buckets.why(bucket)
         if state is BucketState.WAITING:
             return Reason.NOT_CAPTURED, f"the bucket of {bucket} rows is not captured yet"
+        if state is BucketState.UNPROVEN:
+            return Reason.NOT_PROVEN, f"the graph of {bucket} rows is captured and not proven yet"
         if state is BucketState.FAILED:
             return Reason.CAPTURE_FAILED, f"the bucket of {bucket} rows: {why}"
         if state is BucketState.QUARANTINED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -83,6 +83,17 @@ class CaptureReport:
         """Memory that the graphs took together, beside the slots."""
         return sum(report.bytes for report in self.buckets)
 
+    def with_bucket(self, report: BucketReport, seconds: float) -> CaptureReport:
+        """With a bucket that was captured or proven later, in ``seconds``."""
+        others = [r for r in self.buckets if r.bucket != report.bucket]
+        buckets = sorted([*others, report], key=lambda r: -r.bucket)
+        return replace(self, buckets=tuple(buckets), seconds=self.seconds + seconds)
+
+    def with_failure(self, failure: BucketFailure, seconds: float) -> CaptureReport:
+        """With a bucket whose later capture failed, after ``seconds``."""
+        failures = (*self.failures, failure)
+        return replace(self, failures=failures, seconds=self.seconds + seconds)
+
 
 class GraphRunner:
     """One phase of a body: buckets, slots, graphs.
@@ -145,7 +156,9 @@ class GraphRunner:
         """The captured graphs by bucket."""
         return self._graphs
 
-    def capture_all(self, progress: Progress | None = None) -> CaptureReport:
+    def capture_all(
+        self, progress: Progress | None = None, *, now: Collection[int] | None = None
+    ) -> CaptureReport:
         """Capture every waiting bucket, largest first.
 
         A bucket that fails stays out, with its message as the reason. If the very first one fails
@@ -154,11 +167,15 @@ class GraphRunner:
         Args:
             progress: called with (buckets done, buckets in all, bucket that comes next; 0 at the
                 end).
+            now: capture and prove these alone. Beside them the largest one is captured, since all
+                others fit into its memory, and not proven. The rest is :attr:`late`. None is all.
         """
         started = time.perf_counter()
         waiting = [
             b for b in reversed(self.buckets.sizes) if self.buckets.state(b) is BucketState.WAITING
         ]
+        if now is not None:
+            waiting = [b for b in waiting if b in now or b == waiting[0]]
         reports: list[BucketReport] = []
         failures: list[BucketFailure] = []
         stopped: str | None = None
@@ -166,15 +183,17 @@ class GraphRunner:
             if progress is not None:
                 progress(done, len(waiting), bucket)
             if stopped is None:
+                proven = now is None or bucket in now
                 try:
-                    reports.append(self.capture(bucket))
+                    reports.append((self.capture if proven else self._record)(bucket))
                     continue
                 except (CaptureError, RuntimeError, MemoryError) as error:
                     failures.append(BucketFailure(bucket, str(error)))
                     room = isinstance(error, CaptureMemoryError)  # a smaller bucket may fit
                     if isinstance(error, CaptureError) and not room and not self._graphs:
                         stopped = f"not tried, because the bucket of {bucket} rows failed: {error}"
-            else:
+        if stopped is not None:
+            for bucket in self.late:
                 self.buckets.mark(bucket, BucketState.FAILED, stopped)
         if progress is not None:
             progress(len(waiting), len(waiting), 0)
@@ -191,6 +210,31 @@ class GraphRunner:
         Raises:
             CaptureError: the body cannot be captured; the bucket is marked as failed.
         """
+        report = self._record(bucket)
+        return replace(report, proof=self._admit(bucket, self._prover))
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """Buckets that serve nobody yet, because they are not captured or not proven; ascending."""
+        open_states = (BucketState.WAITING, BucketState.UNPROVEN)
+        return tuple(b for b in self.buckets.sizes if self.buckets.state(b) in open_states)
+
+    def complete(self, bucket: int) -> BucketReport:
+        """Capture a late bucket if it was not, and prove it; between batches.
+
+        Raises:
+            CaptureError: as for :meth:`capture`.
+        """
+        if self.buckets.state(bucket) is BucketState.WAITING:
+            report = self.capture(bucket)
+        else:
+            report = replace(self._report(bucket), proof=self._admit(bucket, self._prover))
+        if self._prover is not None:
+            self._prover.forget(self.phase)
+        return report
+
+    def _record(self, bucket: int) -> BucketReport:
+        """Capture one bucket; it serves nobody before it is admitted."""
         try:
             self._prepare(bucket)
             inputs = self._inputs(bucket)
@@ -201,9 +245,13 @@ class GraphRunner:
             self.buckets.mark(bucket, BucketState.FAILED, str(error))
             raise
         self._graphs[bucket] = graph
-        proof = self._admit(bucket, self._prover)
+        self.buckets.mark(bucket, BucketState.UNPROVEN)
+        return self._report(bucket)
+
+    def _report(self, bucket: int) -> BucketReport:
+        graph = self._graphs[bucket]
         ops = sum(piece.ops for piece in graph.pieces)
-        return BucketReport(bucket, graph.bytes, graph.seconds, ops, graph.pieces, proof)
+        return BucketReport(bucket, graph.bytes, graph.seconds, ops, graph.pieces)
 
     def prove(
         self, prover: Prover, progress: Callable[[int, int, int], None] | None = None

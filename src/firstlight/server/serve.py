@@ -40,9 +40,18 @@ def _print(line: str) -> None:
     print(line, flush=True)  # whoever started the server may read it through a pipe
 
 
-def open_parts(config: EngineConfig, progress: Progress | None = None) -> Parts:
-    """The engine of a server: requests come from others, so no path of this machine is read."""
-    return build(config, load(config), clock=time.perf_counter, progress=progress, any_path=False)
+def open_parts(
+    config: EngineConfig, progress: Progress | None = None, *, late: bool = False
+) -> Parts:
+    """The engine of a server: requests come from others, so no path of this machine is read.
+
+    Args:
+        late: leave the longer graphs for when nobody asks.
+    """
+    model = load(config)
+    return build(
+        config, model, clock=time.perf_counter, progress=progress, any_path=False, late=late
+    )
 
 
 def open_service(parts: Parts, settings: ServerSettings, tracing: Tracing | None = None) -> Service:
@@ -52,7 +61,7 @@ def open_service(parts: Parts, settings: ServerSettings, tracing: Tracing | None
 
     def on_step(seconds: float) -> None:
         metrics.observe("step_seconds", seconds)
-        metrics.observe("iteration_tokens_total", parts.scheduler.stats.last_tokens)
+        metrics.observe("iteration_tokens_total", parts.engine.landed_rows)
 
     limits = ServingLimits(
         max_waiting=settings.max_waiting,
@@ -203,7 +212,8 @@ def serve(
     if supervised:
         die_with_parent()
     configure(settings.log_format)
-    service = open_service(open_parts(config, progress), settings, tracing)
+    parts = open_parts(config, progress, late=settings.late_graphs)
+    service = open_service(parts, settings, tracing)
 
     def run() -> None:
         for line in start_lines(service, keys, origins or {}):

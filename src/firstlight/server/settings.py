@@ -156,6 +156,14 @@ class ServerSettings:
         "What requests in flight get to finish after SIGTERM or Ctrl-C.",
         is_above_zero,
     )
+    late_graphs: bool = setting(
+        True,
+        "a bool",
+        "Serve as soon as the decode graphs and the shortest prefill graphs are proven; capture "
+        "and prove the others one by one while nobody asks. Until then their batches run eager, "
+        "with the reason. On a CPU, and not with `proof` `full`.",
+        is_bool,
+    )
     tool_call_parser: str = setting(
         "auto",
         "'auto', 'hermes', 'qwen3_coder', 'llama3_json', 'mistral', 'mistral_args' or 'none'",

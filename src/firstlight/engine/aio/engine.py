@@ -67,6 +67,7 @@ class AsyncEngine:
             share=parts.config.prefix_cache,
             clock=clock,
             on_step=on_step,
+            when_quiet=parts.late.next,
         )
         self.draining = False
         self._pool = ThreadPoolExecutor(limits.threads, "firstlight-admit")

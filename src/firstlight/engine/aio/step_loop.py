@@ -24,6 +24,8 @@ _LOG = logging.getLogger("firstlight.engine")
 _RETRY_S = 1.0
 _MANY_FAULTS = 5
 _MANY_S = 60.0
+_QUIET_S = 0.2
+"""So long nothing is asked before something is done that a request would have to wait for."""
 
 
 class LoopState(StrEnum):
@@ -60,7 +62,10 @@ class StepLoop:
         share: whether the choices of a request start when the first one's prompt is computed, so
             that they find it in the prefix cache.
         clock: seconds, monotonic; the engine's.
-        on_step: told the seconds of every step, in the step thread.
+        on_step: told the seconds of every step when its tokens were taken, in the step thread.
+        when_quiet: does a piece of work that can wait, and says whether there was any; called in
+            the step thread when nothing runs and nobody asks. Its failure is logged, and it is not
+            called again.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class StepLoop:
         share: bool,
         clock: Callable[[], float],
         on_step: Callable[[float], None] | None = None,
+        when_quiet: Callable[[], bool] | None = None,
     ) -> None:
         self._engine = engine
         self._deliver = deliver
@@ -79,6 +85,8 @@ class StepLoop:
         self._share = share
         self._clock = clock
         self._on_step = on_step
+        self._spent = 0.0  # since the last step landed
+        self._when_quiet = when_quiet
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="firstlight-step", daemon=True)
         self._live: dict[Sequence, _Run] = {}
@@ -155,13 +163,33 @@ class StepLoop:
     def _take_orders(self) -> None:
         """Carry out what is there; wait for something if nothing runs."""
         if not self._live:
-            self._orders.get()()
+            self._next_order()()
         while not self._stopping:
             try:
                 order = self._orders.get_nowait()
             except queue.Empty:
                 return
             order()
+
+    def _next_order(self) -> Callable[[], None]:
+        """Wait for an order; work that can wait is done meanwhile."""
+        while self._when_quiet is not None:
+            try:
+                return self._orders.get(timeout=_QUIET_S)
+            except queue.Empty:
+                self._be_of_use(self._when_quiet)
+        return self._orders.get()
+
+    def _be_of_use(self, work: Callable[[], bool]) -> None:
+        self.stepping_since = self._clock()
+        try:
+            left = work()
+        except Exception:
+            _LOG.exception("what is done when nobody asks failed")
+            left = False
+        if not left:
+            self._when_quiet = None
+        self.stepping_since = None
 
     def _stop(self) -> None:
         self._stopping = True
@@ -200,11 +228,15 @@ class StepLoop:
 
     def _step(self) -> None:
         began = self.stepping_since = self._clock()
+        landed = self._engine.landed
         self._engine.step()
         now = self._clock()
         self.steps += 1
-        if self._on_step is not None:
-            self._on_step(now - began)
+        self._spent += now - began
+        if self._engine.landed > landed:
+            if self._on_step is not None:
+                self._on_step(self._spent)
+            self._spent = 0.0
         for sequence, run in list(self._live.items()):
             self._look_at(sequence, run, began, now)
 

@@ -67,7 +67,12 @@ def _health(service: Service) -> Any:
     async def health() -> Response:
         status = _status(service)
         loop = service.engine.loop
-        body = {"status": status, "steps": loop.steps, "faults": loop.faults}
+        body = {
+            "status": status,
+            "steps": loop.steps,
+            "faults": loop.faults,
+            "late_graphs": service.parts.late.left,
+        }
         return JSONResponse(body, 200 if status == "ok" else 503)
 
     return health

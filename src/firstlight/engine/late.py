@@ -1,0 +1,118 @@
+"""Graphs that a start leaves for later: captured and proven one by one when nothing runs.
+
+A proof replays its graph once, at its whole length; for a large model the proofs of the longer
+buckets take most of a start. A server need not wait for them: until a bucket is proven, its batches
+run eager, and say so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from firstlight.config import EngineConfig
+from firstlight.core.reason import Phase
+from firstlight.engine.accounting import Weights
+from firstlight.engine.costs import Costs, settle_costs
+from firstlight.errors import CaptureError
+from firstlight.graphs import BucketFailure, CaptureReport, GraphRunner
+from firstlight.graphs.proof import ProofLevel
+
+FIRST_WORK = 12 * 10**9
+"""Bytes of weights times rows, over the buckets of a start; their proofs take less than half
+a second of one core."""
+
+_LOG = logging.getLogger("firstlight.engine")
+
+
+def may_be_late(config: EngineConfig) -> bool:
+    """Whether buckets can be left for later.
+
+    Not on a GPU, whose KV pool gets its size when all graphs are there; not where the order of all
+    replays is proven as well, or watched.
+    """
+    return not config.on_gpu and not config.sanitize and config.proof != ProofLevel.FULL
+
+
+def first_buckets(decoder: nn.Module, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The prefill buckets of a start: the smallest one, and the next as :data:`FIRST_WORK` allows.
+
+    A function of the model's size, so that equal starts leave equal buckets.
+
+    Args:
+        decoder: as it will run, with its modules fused.
+    """
+    weights = Weights.of(decoder).total
+    embeddings = [m for m in decoder.modules() if isinstance(m, nn.Embedding)]
+    weights -= sum(Weights.of(module).total for module in embeddings)
+    found: list[int] = []
+    for size in sizes:
+        if found and (sum(found) + size) * weights > FIRST_WORK:
+            break
+        found.append(size)
+    return tuple(found)
+
+
+@dataclass(slots=True, eq=False)
+class LateGraphs:
+    """What is left of the captures; only whoever steps the engine may call :meth:`next`.
+
+    Attributes:
+        captures: reports by phase; what is done later is added to them.
+        seconds: what measuring the costs of a phase may take; None is a share of its capture.
+    """
+
+    runners: Mapping[Phase, GraphRunner]
+    captures: dict[Phase, CaptureReport]
+    costs: Costs
+    seconds: float | None = None
+
+    @property
+    def left(self) -> int:
+        """Buckets that are not captured, or not proven."""
+        return sum(len(runner.late) for runner in self.runners.values())
+
+    def next(self) -> bool:
+        """Capture and prove the smallest bucket that is left; between batches, when none runs.
+
+        Pages are borrowed for it: of those that nobody holds, the prefix cache's last. When a phase
+        has none left, what padding costs in it is measured.
+
+        Returns:
+            False if there was nothing to do.
+        """
+        found = next(self._open(), None)
+        if found is None:
+            return False
+        phase, bucket = found
+        runner, began = self.runners[phase], time.perf_counter()
+        try:
+            report = runner.complete(bucket)
+        except (CaptureError, RuntimeError, MemoryError) as error:
+            failure = BucketFailure(bucket, str(error))
+            took = time.perf_counter() - began
+            self.captures[phase] = self.captures[phase].with_failure(failure, took)
+        else:
+            took = time.perf_counter() - began
+            self.captures[phase] = self.captures[phase].with_bucket(report, took)
+        _LOG.debug("%s bucket %d: %s", phase.value, bucket, runner.buckets.state(bucket).value)
+        self.settle()
+        return True
+
+    def settle(self) -> None:
+        """Measure what padding costs in each phase whose buckets are all decided."""
+        ready = {
+            phase: cost
+            for phase, cost in self.costs.items()
+            if cost.times is None and not self.runners[phase].late
+        }
+        settle_costs(ready, self.runners, self.captures, self.seconds)
+
+    def _open(self) -> Iterator[tuple[Phase, int]]:
+        for phase, runner in self.runners.items():
+            for bucket in runner.late:
+                yield phase, bucket
