@@ -44,7 +44,8 @@ def test_every_setting_is_there_once(parts: Parts) -> None:
 def test_memory_is_split_by_what_it_is_for(parts: Parts) -> None:
     text = " ".join(" ".join(_lines(parts, ServerSettings(), {})).split())
     memory = text.partition("memory ")[2].partition(" prefill ")[0]
-    kinds = [f"{word} " for word in ("context", "weights", "kv", "slot", "in all", "beside that")]
+    words = ("context", "weights", "kv", "slot", "in all", "beside that", "resident now")
+    kinds = [f"{word} " for word in words]
     assert all(kind in memory for kind in kinds), memory
 
 

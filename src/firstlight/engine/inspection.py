@@ -14,6 +14,7 @@ from firstlight.engine.accounting import describe_bytes, describe_seconds
 from firstlight.engine.build import Parts
 from firstlight.engine.costs import describe_costs, describe_waste
 from firstlight.engine.gpu import describe as describe_gpu
+from firstlight.engine.resident import resident
 from firstlight.graphs import BucketReport, GraphRunner
 from firstlight.graphs.accounting import Ledger
 
@@ -59,6 +60,7 @@ def describe(parts: Parts) -> dict[str, Any]:
             tuple(runners[Phase.PREFILL].buckets.sizes), parts.costs.get(Phase.PREFILL)
         ),
         "bytes": describe_bytes(ledger),
+        "resident": None if (found := resident(parts)) is None else found.describe(),
         "seconds": describe_seconds(ledger),
         "eager": {phase.value: _eager(runner) for phase, runner in runners.items()},
         "unread_inputs": _unread(parts),

@@ -11,6 +11,7 @@ from firstlight import __version__
 from firstlight.core.reason import Phase
 from firstlight.engine.accounting import Weights, describe_bytes
 from firstlight.engine.build import Parts
+from firstlight.engine.resident import Resident, resident
 from firstlight.server.keys import KeyRing
 from firstlight.server.service import Service
 
@@ -86,7 +87,7 @@ def _memory(parts: Parts) -> list[str]:
     sums = {row["kind"]: row["bytes"] for row in rows if row["phase"] is None}
     beside, packed = sums.pop("all"), sums.pop("packed weights", 0)
     weights = Weights.of(parts.model.adapter.model).total
-    added = f", {size(packed)} of it added by packing" if packed else ""
+    now = resident(parts)
     encoded, prepared = parts.encoder_cache.capacity_bytes, parts.config.artifact_cache_bytes
     caches = (
         f"beside that up to {size(encoded)} of encoded and {size(prepared)} of prepared pictures"
@@ -94,11 +95,21 @@ def _memory(parts: Parts) -> list[str]:
     return [
         f"context {plan.max_context}{limit}",
         f"{plan.n_pages} pages of {plan.page_size} tokens",
-        f"weights {size(weights)}{added}",
+        f"weights {size(weights)}",
         *(f"{kind} {size(n)}" for kind, n in sums.items() if n),
         f"in all {size(weights + beside - packed)}",
         *([] if parts.pipeline is None else [caches]),
+        *([] if now is None else [_resident(now)]),
     ]
+
+
+def _resident(now: Resident) -> str:
+    """What of it is in memory already."""
+    return (
+        f"resident now {size(now.now)}: weights {size(now.weights)}, kv {size(now.kv)}, "
+        f"buffers {size(now.buffers)}, libraries and the rest {size(now.rest)}; "
+        f"the start took up to {size(now.peak)}"
+    )
 
 
 def _graphs(parts: Parts, phase: Phase) -> list[str]:
