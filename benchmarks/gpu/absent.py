@@ -7,8 +7,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-UNUSED = ("llguidance",)
-"""Libraries of features that need no GPU: here, the forms of structured answers."""
+UNUSED = ("llguidance", "httpx2", "httpcore2")
+"""Libraries of features that need no GPU: the forms of structured answers, pictures from the
+network."""
 
 
 def stand_in_for_absent() -> tuple[str, ...]:
@@ -28,7 +29,7 @@ class _Absent(ModuleType):
             raise AttributeError(attribute)
         name = self.__name__
 
-        class Missing:
+        class Missing(Exception):  # some of a library's names are caught
             def __init__(self, *args: Any, **options: Any) -> None:
                 raise ModuleNotFoundError(f"{name} is not installed", name=name)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu import models
+from benchmarks.gpu import models, record
 from benchmarks.gpu.budget import Budget, Part
 from benchmarks.gpu.kernels import kernels
 from benchmarks.gpu.measure import (
@@ -28,18 +28,22 @@ from benchmarks.gpu.measure import (
     open_engines,
     prefills,
 )
+from benchmarks.gpu.replay_share import Cuda, replays
 from benchmarks.gpu.table import table
+from benchmarks.gpu.targets import targets
 from benchmarks.machine import ROOT, about
 from firstlight import LLM
-from firstlight.errors import ConfigError
+from firstlight.core.reason import Phase
 
-_TESTS_NEED = ("pytest", "hypothesis", "openai", "jsonschema")
+_TESTS_NEED = ("pytest", "hypothesis")
+_REPLAYS = ((Phase.DECODE, 1), (Phase.DECODE, 16), (Phase.PREFILL, 256), (Phase.PREFILL, 1024))
 _FEW = (64, 200), (1, 4)
 _MANY = (256, 512, 1024, 1500, 64, 128, 2048, 4000), (1, 8, 64, 2, 4, 16, 32)
 """Tokens of prompts, and requests side by side."""
 ORDER = """\
 Parts run in this order, and the last ones are dropped when the time is short: build, tests, verify,
-sanitizer, capture, prefill with a picture, prefill of text, decode, coverage, encoder, kernels.
+sanitizer, capture, prefill with a picture, decode, replay, coverage, prefill of text, encoder,
+kernels.
 Within a sweep the sizes that the targets speak of come first."""
 
 
@@ -56,16 +60,23 @@ def main(arguments: list[str] | None = None, absent: Sequence[str] = ()) -> int:
         return 2
     budget = Budget(options.seconds)
     with tempfile.TemporaryDirectory(prefix="firstlight-gpu-") as folder:
-        check = Check(options, budget, Path(folder), absent)
+        check = Check(options, budget, Path(folder))
         passed = budget.run(check.parts())
         check.close()
+    where = about() | {"device": _device(options.device)}
     report = {
-        "about": about() | {"device": _device(options.device)},
+        "about": where | ({"commit": options.commit} if options.commit else {}),
         "quick": options.quick,
+        "absent": list(absent),
         "seconds": round(options.seconds - budget.left, 1),
         "passed": passed,
         "parts": budget.results,
     }
+    judged = targets(budget.results, check.captured_modes)
+    report["targets"] = [str(target) for target in judged]
+    if options.device == "cuda" and not options.quick:
+        record.append(record.entry(report, judged), options.record)
+        print(f"on record: {options.record}; commit it, and run scripts/docs")
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(table(report))
@@ -79,6 +90,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny models and few rounds")
     parser.add_argument("--seconds", type=float, default=450, help="for everything; default 450")
     parser.add_argument("--no-tests", action="store_true", help="leave the test suite out")
+    parser.add_argument("--commit", help="of what is checked, where git cannot tell")
+    parser.add_argument("--record", type=Path, default=record.RECORD, help="gets the verdict of a "
+                        "whole run on a GPU; default: the package's own")  # fmt: skip
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "gpu-check.json")
     return parser.parse_args(arguments)
 
@@ -95,13 +109,9 @@ class Check:
 
     Args:
         folder: takes the checkpoints.
-        absent: libraries that are not there, without which the tests cannot run.
     """
 
-    def __init__(
-        self, options: argparse.Namespace, budget: Budget, folder: Path, absent: Sequence[str]
-    ) -> None:
-        self._absent = list(absent)
+    def __init__(self, options: argparse.Namespace, budget: Budget, folder: Path) -> None:
         self._budget = budget
         self._device = str(options.device)
         self._quick = bool(options.quick)
@@ -123,9 +133,10 @@ class Check:
             Part("sanitizer", 20, self._sanitize),
             Part("capture", 20, lambda: captures(self._open())),
             Part("prefill, picture", 15, self._prefill(sizes, media=True)),
-            Part("prefill, text", 15, self._prefill(sizes, media=False)),
             Part("decode", 15, self._sweep(decodes, requests)),
+            Part("replay", 10, self._replays),
             Part("coverage", 15, self._coverage),
+            Part("prefill, text", 15, self._prefill(sizes, media=False)),
             Part("encoder", 10, self._sweep(encoders, sizes)),
             Part("kernels", 5, lambda: kernels(self._device)),
         ]
@@ -148,14 +159,14 @@ class Check:
 
     def _run_tests(self) -> dict[str, Any]:
         """The tests marked cuda, in a process of their own."""
-        missing = self._absent + [m for m in _TESTS_NEED if importlib.util.find_spec(m) is None]
+        missing = [m for m in _TESTS_NEED if importlib.util.find_spec(m) is None]
         if not self._tests or missing:
             why = (
                 f"not installed here: {', '.join(missing)}" if missing else "left out (--no-tests)"
             )
             return {"dropped": True, "note": why}
         limit = max(min(self._budget.left - 60, 150), 10)
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:randomly", "tests"]
+        command = [sys.executable, "-m", "benchmarks.gpu.device_tests"]
         try:
             done = subprocess.run(
                 command, cwd=ROOT, capture_output=True, text=True, timeout=limit, check=False
@@ -163,10 +174,11 @@ class Check:
         except subprocess.TimeoutExpired:
             return {"ok": False, "note": f"not through within {limit:.0f} s"}
         lines = done.stdout.strip().splitlines()
-        # 5: no test was chosen.
+        note = lines[-1] if lines else done.stderr[-500:]
+        ran = " passed" in note or self._device == "cpu"  # there all of them are skipped
         return {
-            "ok": done.returncode in (0, 5),
-            "note": lines[-1] if lines else done.stderr[-500:],
+            "ok": done.returncode == 0 and ran,
+            "note": note,
             "output": lines[-60:],
         }
 
@@ -176,31 +188,32 @@ class Check:
         for name, backend in self._captured():
             with LLM(self._path(self._small), **self._small_settings(backend)) as llm:
                 report = llm.verify()
+                gpu = llm.parts.gpu
             found[name] = {k: report[k] for k in ("passed", "failed", "findings")}
             found[name]["buckets"] = len(report["rows"]) - 1
+            if gpu is not None:
+                found[name]["memory"] = gpu.memory.sentence()
         return {"engines": found, "ok": all(row["passed"] for row in found.values())}
 
     def _sanitize(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, backend in self._captured():
             settings = self._small_settings(backend) | {"sanitize": True}
-            try:
-                with LLM(self._path(self._small), **settings) as llm:
-                    found[name] = [str(finding) for finding in llm.sanitize()]
-            except ConfigError as error:
-                if self._device == "cpu":
-                    raise
-                return {"dropped": True, "note": f"refused: {error}"}
+            with LLM(self._path(self._small), **settings) as llm:
+                found[name] = [str(finding) for finding in llm.sanitize()]
         return {"findings": found, "ok": not any(found.values())}
+
+    @property
+    def captured_modes(self) -> tuple[str, ...]:
+        """Names of the engines that capture."""
+        return tuple(name for name, _ in self._captured())
 
     def _captured(self) -> list[tuple[str, str]]:
         return [(n, b) for n, b in MODES[self._device].items() if b != "eager"]
 
     def _small_settings(self, backend: str) -> dict[str, Any]:
         return {
-            "device": self._device, "backend": backend, "dtype": self._dtype,
-            "page_size": 256 if self._device == "cuda" else 16, "max_num_seqs": 4,
-            "kv_pages": 17 if self._device == "cuda" else 257,
+            "device": self._device, "backend": backend, "dtype": self._dtype, "max_num_seqs": 4,
             "prefill_buckets": (64, 256), "decode_buckets": (1, 4),
             "proof": "off", "padding_cost": "free", "max_context": 1024,
         }  # fmt: skip
@@ -223,6 +236,12 @@ class Check:
         self, measure: Callable[..., dict[str, Any]], sizes: tuple[int, ...]
     ) -> Callable[[], dict[str, Any]]:
         return lambda: measure(self._open(), sizes, self._budget, rounds=self._rounds)
+
+    def _replays(self) -> dict[str, Any]:
+        if self._device != "cuda":
+            return {"dropped": True, "note": "kernels of a CPU have no clock of their own"}
+        engines = {name: self._open()[name] for name in self.captured_modes}
+        return replays(engines, _REPLAYS, self._budget, Cuda())
 
     def _coverage(self) -> dict[str, Any]:
         return coverage(self._open(), prompts=4 if self._quick else 24, largest=self._largest - 64)

@@ -8,6 +8,7 @@ from typing import Any
 _SWEEPS = {
     "ttft_ms": "median time to first token, ms, by tokens",
     "step_ms": "median decode step, ms, by requests",
+    "replay": "time of a replay over that of its kernels, and both in ms, by bucket",
     "encode_ms": "median encoding of one picture, ms, by its rows",
     "kernels_us": "mean of one call, us, by rows",
     "share": "share of prefill steps by graph",
@@ -26,6 +27,7 @@ def table(report: Mapping[str, Any]) -> str:
         note = part.get("note") or part.get("why") or ""
         lines.append(f"{name:18} {part['status']:9} {part['seconds']:7.1f} s  {note}".rstrip())
         lines += [f"    {line}" for line in _details(part)]
+    lines += ["", *report.get("targets", ())]
     verdict = "passed" if report["passed"] else "FAILED"
     return "\n".join([*lines, "", f"{verdict} in {report['seconds']:.0f} s"])
 

@@ -209,8 +209,8 @@ class EngineConfig(MediaSettings):
     device: str = setting(
         "cpu",
         "'cpu', 'cuda' or 'cuda:N'",
-        "Where the model runs: `cuda` is the current NVIDIA GPU, `cuda:1` the second one. Not yet "
-        "run on a GPU, see [CUDA](cuda.md).",
+        "Where the model runs: `cuda` is the current NVIDIA GPU, `cuda:1` the second one; "
+        "[CUDA](cuda.md) says where that was last run.",
         _is_device,
     )
     eager: bool = setting(False, "True or False", "Capture nothing; run every step eager.", is_bool)

@@ -84,6 +84,20 @@ def test_the_last_run_on_record_is_the_one_that_is_told() -> None:
     assert last_run(runs).endswith("not all checks passed")
 
 
+def test_what_failed_was_not_run_and_missed_its_limit_is_told() -> None:
+    run = (
+        '{"gpu": "H", "torch": "2.13", "transformers": "5.2", "commit": "abc", "date": "2026-12-01"'
+        ', "passed": false, "failed": ["verify"], "dropped": ["encoder", "kernels"], "missed": '
+        '["decode"], "reached": ["capture"]}'
+    )
+    (found,) = gpu_runs(f'{{"runs": [{run}]}}')
+    assert found.reached == ("capture",)
+    assert str(found) == (
+        "last run on H with torch 2.13, transformers 5.2, commit abc, 2026-12-01: not all checks "
+        "passed; failed: verify; not run: encoder, kernels; missed: decode"
+    )
+
+
 def test_without_a_run_it_is_said_that_there_was_none() -> None:
     assert last_run(()) == NEVER == "not yet run on a GPU"
 

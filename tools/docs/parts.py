@@ -24,7 +24,13 @@ from firstlight import errors
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Reason
 from firstlight.core.sampling_params import SamplingParams
+from firstlight.graphs.backends.cuda import last_run
 from firstlight.media_settings import MediaSettings
+
+
+def gpu() -> str:
+    """Where CUDA was last run, from the record that gpu-check writes."""
+    return f"CUDA: **{last_run()}**."
 
 
 def settings() -> str:
@@ -133,6 +139,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "demo-pictures": demo_pictures,
     "errors": error_tree,
     "figures": figures,
+    "gpu": gpu,
     "quality": quality,
     "fusing": fusing,
     "peers": peers,

@@ -66,7 +66,7 @@ _METAVARS: Final[Mapping[str, str]] = {
 }
 _TEXTS: Final[Mapping[str, str]] = {
     "dtype": "auto, float32, bfloat16 or float16.",
-    "device": "cpu, cuda or cuda:N; not yet run on a GPU.",
+    "device": "cpu, cuda or cuda:N.",
     "backend": "How graphs are captured: auto, tape, cuda, cuda-whole or eager.",
     "prefill_buckets": "Prefill buckets, e.g. 64,128,256, or a file of them.",
     "decode_buckets": "Decode buckets, e.g. 1,2,4,8, or a file of them.",

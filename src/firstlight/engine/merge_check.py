@@ -36,6 +36,11 @@ class _Request:
     media: dict[int, Tensor]
     rows: Tensor = field(default_factory=lambda: torch.empty(0))
 
+    @property
+    def known(self) -> int:
+        """Positions whose token ids the host has: all."""
+        return len(self.prompt.ids)
+
     def ids(self, start: int, end: int) -> list[int]:
         """Token ids at positions ``[start, end)``."""
         return self.prompt.ids[start:end]

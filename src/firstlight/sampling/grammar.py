@@ -100,7 +100,6 @@ class Grammars:
         self._lock = threading.Lock()
         self._vocabulary: Any = None
         self._compiled: OrderedDict[StructuredOutputs, Any] = OrderedDict()
-        self._limits = LLParserLimits(max_lexer_states=_MAX_STATES)
 
     def start(self, form: StructuredOutputs) -> Grammar:
         """A form at its beginning, for one request.
@@ -137,7 +136,7 @@ class Grammars:
         for where, schema in schemas:
             self._check_schema(where, schema)
         matcher = LLMatcher(
-            self._words(), lark(form, self._special), log_level=0, limits=self._limits
+            self._words(), lark(form, self._special), log_level=0, limits=_limits()
         )
         if matcher.is_error():
             raise RequestError(f"{form.where} cannot be compiled: {_reason(matcher)}")
@@ -154,7 +153,7 @@ class Grammars:
     def _refused(self, schema: str) -> str:
         grammar = LLMatcher.grammar_from_json_schema(guarded(schema))
         refused, reasons = LLMatcher.validate_grammar_with_warnings(
-            grammar, self._words(), limits=self._limits
+            grammar, self._words(), limits=_limits()
         )
         return _short(reasons[0]) if refused else ""
 
@@ -177,6 +176,10 @@ class Grammars:
             backend.no_truncation()
             self._vocabulary = LLTokenizer(backend.to_str(), eos_token=self._end_ids)
         return self._vocabulary
+
+
+def _limits() -> Any:
+    return LLParserLimits(max_lexer_states=_MAX_STATES)
 
 
 def _reason(matcher: Any) -> str:

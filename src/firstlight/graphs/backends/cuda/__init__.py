@@ -1,4 +1,4 @@
-"""CUDA graphs of a body: pieces around eager attention, or whole. Not yet run on a GPU.
+"""CUDA graphs of a body: pieces around eager attention, or whole.
 
 Importable without CUDA; :func:`cuda_device` says what is missing.
 """

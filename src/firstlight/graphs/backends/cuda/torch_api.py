@@ -45,7 +45,7 @@ def cuda_device(name: str) -> torch.device:
 class TorchGraphApi:
     """:class:`~firstlight.graphs.backends.cuda.api.GraphApi` over ``torch.cuda``.
 
-    Not yet run on a GPU; see ``docs/cuda.md``. What torch's allocator asks of captures that share
+    ``verified.json`` says where it was last run. What torch's allocator asks of captures that share
     a pool is kept here:
 
     * A pool whose every graph is gone is dead, and capturing into it again is an error. So each
