@@ -158,38 +158,12 @@ void lay_out_segments(const Instruction& i, std::uint32_t piece) {
   }
 }
 
-// 2^x for x <= 0 to about two units in the last place.
-inline f32x16 two_to(f32x16 x) {
-  const f32x16 low = splat(-126.0f);
-  x = x < low ? low : x;
-  f32x16 shifted = x + 12582912.0f, r = x - (shifted - 12582912.0f);
-  f32x16 p = splat(1.54035304e-4f);
-  p = p * r + 1.33335581e-3f;
-  p = p * r + 9.61812911e-3f;
-  p = p * r + 5.55041087e-2f;
-  p = p * r + 2.40226507e-1f;
-  p = p * r + 6.93147181e-1f;
-  p = p * r + 1.0f;
-  return (f32x16)((u32x16)p + ((u32x16)shifted << 23));
-}
-
-// Weights are between 0 and 1: rounding them needs no care for what is beyond.
-inline void store_weights(float* to, f32x16 v) { store(to, v); }
-inline void store_weights(bf16* to, f32x16 v) {
-#if defined(__AVX512BF16__)
-  store(to, _mm512_cvtneps_pbh((__m512)v));
-#else
-  store16(to, v);
-#endif
-}
-
-inline f32x16 greater(f32x16 a, f32x16 b) { return b > a ? b : a; }
-
+// The largest of sixteen, in four steps.
 inline float most_of(f32x16 v) {
-  v = greater(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  v = greater(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-  v = greater(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-  v = greater(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  v = larger(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  v = larger(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  v = larger(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  v = larger(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
   return v[0];
 }
 
@@ -289,16 +263,16 @@ struct SegmentTile {
       for (int c = 0; c < V; ++c) v[c] = load16(scores + c * LANES) * scale;
       v[V - 1] = seen ? v[V - 1] : splat(none);
       f32x16 highest = v[0];
-      for (int c = 1; c < V; ++c) highest = greater(highest, v[c]);
+      for (int c = 1; c < V; ++c) highest = larger(highest, v[c]);
       float before = m.most[r], most = std::max(before, most_of(highest));
       f32x16 total{};
       for (int c = 0; c < V; ++c) {
-        f32x16 e = two_to(v[c] - most);
+        f32x16 e = power_of_two(v[c] - most);
         if (c == V - 1) e = seen ? e : f32x16{};
-        store_weights(weights + c * LANES, e);
+        store16(weights + c * LANES, e);
         total += e;
       }
-      float shrink = before == most ? 1.0f : two_to(splat(before - most))[0];
+      float shrink = before == most ? 1.0f : power_of_two(splat(before - most))[0];
       m.most[r] = most, m.shrink[r] = shrink;
       float* sum = m.total.data() + r * LANES;
       store16(sum, load16(sum) * shrink + total);
