@@ -54,7 +54,7 @@ def test_a_start_says_each_size_with_its_seconds_and_bytes(
     if ladder is not None:
         assert tuple(captured) == ladder
     service = open_service(parts, ServerSettings())
-    lines = list(start_lines(service, KeyRing(())))
+    lines = list(start_lines(service, KeyRing(()), verbose=True))
     (first,) = [i for i, line in enumerate(lines) if line.startswith("prefill")]
     told = " ".join(lines[first:])
     for size in captured:

@@ -49,7 +49,7 @@ def test_an_answer_does_not_wait_for_the_clients_acknowledgement(server: Running
 
 def test_the_first_lines_say_what_is_served_with_what_and_no_key(parts: Parts) -> None:
     service = open_service(parts, ServerSettings(host="0.0.0.0", served_model_name=("my-model",)))
-    text = "\n".join(start_lines(service, KeyRing(KEYS)))
+    text = "\n".join(start_lines(service, KeyRing(KEYS), verbose=True))
     assert "Qwen3VLForConditionalGeneration" in text
     assert "my-model" in text
     assert f"context {parts.memory.max_context}" in text

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 from firstlight.config import EngineConfig
+from firstlight.core.reason import Phase
 from firstlight.engine.build import Parts
+from firstlight.graphs import BucketState
 from firstlight.server.keys import KeyRing
 from firstlight.server.serve import key_ring, open_service
 from firstlight.server.settings import ServerSettings
@@ -14,8 +16,42 @@ from firstlight.server.start_lines import start_lines
 ORIGINS = {"max_num_seqs": "--max-num-seqs", "page_size": "fl.yaml:3", "port": "FIRSTLIGHT_PORT"}
 
 
-def _lines(parts: Parts, settings: ServerSettings, origins: dict[str, str]) -> list[str]:
-    return list(start_lines(open_service(parts, settings), KeyRing([]), origins))
+def _lines(
+    parts: Parts, settings: ServerSettings, origins: dict[str, str], verbose: bool = True
+) -> list[str]:
+    service = open_service(parts, settings)
+    return list(start_lines(service, KeyRing([]), origins, verbose=verbose))
+
+
+def test_a_start_is_a_screenful_unless_more_is_asked_for(parts: Parts) -> None:
+    lines = _lines(parts, ServerSettings(), {}, verbose=False)
+    assert len(lines) <= 20
+    assert len(_lines(parts, ServerSettings(), {})) > len(lines)
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert names[0] == "firstlight"
+    assert {"settings", "memory", "kernels", "prefill", "decode", "keys"} <= set(names)
+    assert "defaults" not in names
+
+
+def test_a_graph_that_is_out_of_use_is_told_without_asking(parts: Parts) -> None:
+    table = parts.runners[Phase.DECODE].buckets
+    first = table.sizes[0]
+    try:
+        table.mark(first, BucketState.QUARANTINED, "wrong")
+        lines = _lines(parts, ServerSettings(), {}, verbose=False)
+    finally:
+        table.mark(first, BucketState.READY)
+    assert any(f"{first}: QUARANTINED" in line for line in lines)
+
+
+def test_graphs_that_are_still_to_be_proven_are_counted(parts: Parts) -> None:
+    table = parts.runners[Phase.PREFILL].buckets
+    try:
+        table.mark(table.largest, BucketState.UNPROVEN)
+        lines = _lines(parts, ServerSettings(), {}, verbose=False)
+    finally:
+        table.mark(table.largest, BucketState.READY)
+    assert any("1 more will be proven while nobody asks" in line for line in lines)
 
 
 def test_what_was_given_stands_first_with_where_it_came_from(parts: Parts) -> None:

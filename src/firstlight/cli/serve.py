@@ -20,6 +20,14 @@ _Supervise = Annotated[
         rich_help_panel="Server",
     ),
 ]
+_Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Also print the settings as by default, memory by kind, and each graph.",
+        rich_help_panel="Server",
+    ),
+]
 _SocketFd = Annotated[int | None, typer.Option("--socket-fd", hidden=True)]
 
 
@@ -29,6 +37,7 @@ def serve(
     model: MODEL = None,
     no_progress: PROGRESS = False,
     supervise: _Supervise = False,
+    verbose: _Verbose = False,
     socket_fd: _SocketFd = None,
     *,
     given: Given,
@@ -52,7 +61,14 @@ def serve(
         # FastAPI, torch and transformers take seconds that --help and wrong usage should not.
         from firstlight.server.serve import serve as run
 
-        ready = run(config, settings, progress=progress, sock=sock, origins=given.where())
+        ready = run(
+            config,
+            settings,
+            progress=progress,
+            sock=sock,
+            origins=given.where(),
+            verbose=verbose,
+        )
     ready()
 
 

@@ -192,6 +192,7 @@ def serve(
     show: Callable[[str], None] = _print,
     sock: socket.socket | None = None,
     origins: Mapping[str, str] | None = None,
+    verbose: bool = False,
 ) -> Callable[[], None]:
     """Load the model; what is returned says what was loaded, and serves until SIGTERM or Ctrl-C.
 
@@ -200,6 +201,7 @@ def serve(
         sock: what to listen on, from a supervisor that starts the server anew when it ends; so it
             ends when its engine cannot be made clean. None binds the address of the settings.
         origins: settings field -> where its value is from, for these lines.
+        verbose: whether they go into detail.
 
     Raises:
         ConfigError, ModelLoadError, ContractError: as the engine's start; also, before that, bad
@@ -216,7 +218,7 @@ def serve(
     service = open_service(parts, settings, tracing)
 
     def run() -> None:
-        for line in start_lines(service, keys, origins or {}):
+        for line in start_lines(service, keys, origins, verbose=verbose):
             show(line)
         server = Server(
             uvicorn_config(service, keys),

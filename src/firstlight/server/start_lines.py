@@ -20,12 +20,17 @@ _UNITS = ("B", "KiB", "MiB", "GiB")
 
 
 def start_lines(
-    service: Service, keys: KeyRing, origins: Mapping[str, str] | None = None
+    service: Service,
+    keys: KeyRing,
+    origins: Mapping[str, str] | None = None,
+    *,
+    verbose: bool = False,
 ) -> Iterator[str]:
     """The lines, in order; no key is in them.
 
     Args:
         origins: settings field -> the option, variable or line of a file that its value is from.
+        verbose: also the settings that are as by default, memory by kind, and each graph.
     """
     parts = service.parts
     adapter = parts.model.adapter
@@ -37,13 +42,14 @@ def start_lines(
     changed, usual = _settings((parts.config, service.settings), origins or {})
     for i, line in enumerate(changed or ["all as by default"]):
         yield f"{'' if i else 'settings':<11}{line}"
-    yield from _block("defaults", usual)
-    yield from _block("memory", _memory(parts))
+    if verbose:
+        yield from _block("defaults", usual)
+    yield from _block("memory", _memory(parts, verbose))
     if parts.gpu is not None:
         yield from _block("gpu", parts.gpu.memory.lines())
     yield from _block("kernels", [parts.native.sentence()])
     for phase in Phase:
-        yield from _block(phase.value, _graphs(parts, phase))
+        yield from _block(phase.value, _graphs(parts, phase, verbose))
     if not keys:
         yield "keys       none: whoever can connect is served"
         host = service.settings.host
@@ -80,7 +86,7 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
-def _memory(parts: Parts) -> list[str]:
+def _memory(parts: Parts, verbose: bool) -> list[str]:
     plan = parts.memory
     limit = f" (by {plan.limit})" if plan.limit else ""
     rows = describe_bytes(parts.ledger)
@@ -88,18 +94,25 @@ def _memory(parts: Parts) -> list[str]:
     beside, packed = sums.pop("all"), sums.pop("packed weights", 0)
     weights = Weights.of(parts.model.adapter.model).total
     now = resident(parts)
+    seen = [] if now is None else [_resident(now)]
     encoded, prepared = parts.encoder_cache.capacity_bytes, parts.config.artifact_cache_bytes
     caches = (
         f"beside that up to {size(encoded)} of encoded and {size(prepared)} of prepared pictures"
     )
-    return [
+    context = [
         f"context {plan.max_context}{limit}",
         f"{plan.n_pages} pages of {plan.page_size} tokens",
+    ]
+    total = f"in all {size(weights + beside - packed)}"
+    if not verbose:
+        return [*context, f"weights {size(weights)}", total, *seen]
+    return [
+        *context,
         f"weights {size(weights)}",
         *(f"{kind} {size(n)}" for kind, n in sums.items() if n),
-        f"in all {size(weights + beside - packed)}",
+        total,
         *([] if parts.pipeline is None else [caches]),
-        *([] if now is None else [_resident(now)]),
+        *seen,
     ]
 
 
@@ -112,8 +125,8 @@ def _resident(now: Resident) -> str:
     )
 
 
-def _graphs(parts: Parts, phase: Phase) -> list[str]:
-    """Every bucket with what it took; what went wrong comes first."""
+def _graphs(parts: Parts, phase: Phase, verbose: bool) -> list[str]:
+    """What the buckets took, or each of them; what went wrong and what is left come first."""
     report = parts.captures[phase]
     table = parts.runners[phase].buckets
     if not table.sizes or parts.config.graphs_off:
@@ -128,7 +141,9 @@ def _graphs(parts: Parts, phase: Phase) -> list[str]:
         for bucket in sorted(report.buckets, key=lambda b: b.bucket)
     ]
     total = f"{len(each)} graphs in {report.seconds:.2f} s, {size(report.bytes)}"
-    return [total, *wrong, *each]
+    late = len(parts.runners[phase].late)
+    left = [f"{late} more will be proven while nobody asks"] if late else []
+    return [total, *wrong, *left, *(each if verbose else ())]
 
 
 def size(n_bytes: float) -> str:
