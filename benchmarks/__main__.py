@@ -17,7 +17,9 @@ from benchmarks.fusing import main as fusing
 from benchmarks.generation import decode_row, picture_row, prefill_rows
 from benchmarks.http_overhead import overhead_rows
 from benchmarks.machine import about
+from benchmarks.overlap import overlap_rows
 from benchmarks.peers.cli import main as peers
+from benchmarks.prefill_profile import main as prefill_profile
 from benchmarks.process import start_to_answer
 from benchmarks.quality import main as quality
 from benchmarks.reference import Reference
@@ -76,6 +78,12 @@ def http(rounds: int) -> Iterator[Row]:
         yield from overhead_rows(name, rounds=rounds)
 
 
+def overlap(rounds: int) -> Iterator[Row]:
+    """Tokens one step late against in step."""
+    for name in DTYPES:
+        yield from overlap_rows(name, rounds=rounds)
+
+
 def smollm2(rounds: int) -> Iterator[Row]:
     """Decode of SmolLM2-135M-Instruct in bfloat16."""
     path = gguf_path()
@@ -98,6 +106,7 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
     "replay": replay,
     "requests": requests,
     "http": http,
+    "overlap": overlap,
     "smollm2": smollm2,
     "start": start,
 }
@@ -106,6 +115,7 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
 def main() -> None:
     """Run the chosen cases; some, for which rows do not do, have a command line of their own."""
     apart = {"peers": peers, "quality": quality, "fusing": fusing, "threads": threads}
+    apart["prefill-profile"] = prefill_profile
     if (own := apart.get("".join(sys.argv[1:2]))) is not None:
         return own(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)

@@ -15,6 +15,7 @@ from firstlight import LLM
 REQUESTS = 8
 TOKENS = 64
 LIMIT = 0.05
+METHODS = ("add", "next_batch", "commit", "completes", "publish", "remove")
 
 
 class Watch:
@@ -55,7 +56,7 @@ def scheduler_rows(dtype: str, *, rounds: int) -> Iterator[Row]:
     ours, whole = [], []
     for round_ in range(rounds + 1):
         steps = llm.parts.scheduler.stats.steps
-        with Watch(llm.parts.scheduler, "add", "next_batch", "commit", "remove") as watch:
+        with Watch(llm.parts.scheduler, *METHODS) as watch:
             began = time.perf_counter()
             llm.generate(texts, params)
             seconds = time.perf_counter() - began

@@ -26,6 +26,7 @@ _REFUSED: dict[str, list[object]] = {
     "sanitize": [1, "no"],
     "fuse": [0],
     "native": [True, "on", ""],
+    "overlap_schedule": [True, "yes", "", None],
     "quantization": [None, "int2", "INT4"],
     "debug": [1, None],
     "sliding_pages": [2, 0, True],

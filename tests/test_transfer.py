@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from firstlight.transfer import fill_from, on_device, to_device
+from firstlight.transfer import fill_from, on_device, to_device, to_host
 from tests.host_reads import HostReads
 
 CPU = torch.device("cpu")
@@ -18,10 +18,13 @@ PACKAGE = Path(__file__).parent.parent / "src" / "firstlight"
 IN_A_STEP = (
     "engine/step.py",
     "engine/merge.py",
+    "engine/token_ids.py",
     "engine/placement.py",
     "graphs/registry.py",
     "graphs/runner.py",
+    "sampling/draws.py",
     "sampling/filters.py",
+    "sampling/grammar.py",
     "sampling/logprobs.py",
     "sampling/penalties.py",
     "sampling/sampler.py",
@@ -49,6 +52,14 @@ def test_another_device_takes_a_copy() -> None:
     """`meta` is another device that a CPU has."""
     assert to_device(torch.ones(3), torch.device("meta")).device.type == "meta"
     fill_from(torch.empty(3, device="meta"), torch.ones(3))
+
+
+def test_values_of_a_cpu_are_on_the_host_already() -> None:
+    first, second = torch.arange(3), torch.ones(2, 1)
+    arriving = to_host((first, second), CPU)
+    assert arriving.values[0] is first
+    assert arriving.wait() == [[0, 1, 2], [[1.0], [1.0]]]
+    assert to_host((), CPU).wait() == []
 
 
 def waiting_transfers(source: str) -> list[str]:

@@ -277,6 +277,14 @@ class EngineConfig(MediaSettings):
         "Tokens of one prefill step; a longer prompt is prefilled in chunks.",
         or_none(is_int(1)),
     )
+    overlap_schedule: str = setting(
+        "auto",
+        "'auto', 'on' or 'off'",
+        "Plan and issue a step before the tokens of the last one have arrived, and take them from "
+        "the device. `auto` does so on a GPU; on a CPU, which computes a step when it is issued, "
+        "each token would only come one step later.",
+        is_one_of("auto", "on", "off"),
+    )
     page_size: int | None = setting(
         None,
         "a power of two from 1 to 1024, or None to derive it",

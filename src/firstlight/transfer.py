@@ -1,13 +1,16 @@
-"""Host values to the device that a step runs on, without waiting for it.
+"""Host values to the device that a step runs on and back, without waiting for it.
 
 A copy from ordinary memory to a GPU waits until the GPU has come to it, which is everything that
 was queued before. From page-locked memory it is queued like a kernel; torch's allocator for such
-memory keeps a block until the copies out of it are done. On a CPU nothing is copied at all.
+memory keeps a block until the copies out of it are done. A copy to the host is queued likewise,
+with an event behind it that can be waited for later. On a CPU nothing is copied at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,3 +41,37 @@ def fill_from(target: Tensor, value: Tensor) -> None:
 def _locked(value: Tensor, device: torch.device) -> Tensor:
     crosses = value.device.type == "cpu" and device.type == "cuda"
     return value.pin_memory() if crosses else value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arriving:
+    """Values on their way to the host.
+
+    Attributes:
+        values: where they will be, in host memory.
+        event: behind the copies in the device's queue; None if there is nothing to wait for.
+    """
+
+    values: tuple[Tensor, ...]
+    event: torch.cuda.Event | None = None
+
+    def wait(self) -> list[list[Any]]:
+        """The values as lists, once they are there: the one place where a step waits."""
+        if self.event is not None:
+            self.event.synchronize()
+        return list(map(Tensor.tolist, self.values))
+
+
+def to_host(values: Sequence[Tensor], device: torch.device) -> Arriving:
+    """Start to copy values of ``device`` to the host; what is queued later does not delay them.
+
+    Without values it still marks how far the device has to come.
+    """
+    if device.type != "cuda":
+        return Arriving(tuple(values))
+    landed = tuple(torch.empty(v.shape, dtype=v.dtype, pin_memory=True) for v in values)
+    for target, value in zip(landed, values, strict=True):
+        target.copy_(value, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return Arriving(landed, event)

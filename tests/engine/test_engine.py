@@ -22,7 +22,7 @@ from firstlight.errors import BusyError, RequestError
 from firstlight.graphs import GraphRunner
 from firstlight.memory.integrity import check
 from firstlight.memory.kv_memory import KVMemory
-from firstlight.sampling import Sampler
+from firstlight.sampling import Draws, Sampler
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import tiny_llm, user
 from tests.pictures import picture
@@ -48,7 +48,8 @@ SEAMS: list[tuple[Any, str]] = [
     (GraphRunner, "decide"),
     (GraphRunner, "fill"),
     (GraphRunner, "run"),
-    (Sampler, "sample"),
+    (Sampler, "launch"),
+    (Draws, "wait"),
     (Scheduler, "commit"),
     (KVMemory, "advance"),
     (KVMemory, "publish"),
@@ -56,14 +57,16 @@ SEAMS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def llm(tiny_checkpoint: TinyCheckpoint) -> LLM:
+@pytest.fixture(scope="module", params=["off", "on"])
+def llm(request: pytest.FixtureRequest, tiny_checkpoint: TinyCheckpoint) -> LLM:
+    """Tokens taken in step, and one step late."""
     return tiny_llm(
         tiny_checkpoint("gemma3_vl"),
         eager=True,
         prefix_cache=True,
         max_batch_tokens=40,
         page_size=8,
+        overlap_schedule=request.param,
     )
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
+
 from firstlight.engine.merge import _text_run
 from firstlight.engine.sequence import Sequence
+from firstlight.engine.token_ids import TokenIds
 
 
 class Tokens:
     """Stands for a sequence: its token at position p is ``first + p``."""
+
+    known = 1000
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -21,10 +26,10 @@ class Tokens:
 def runs_of(parts: list[tuple[int, int, int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
     """Of (first token, start, end, row)."""
     runs: list[tuple[int, int]] = []
-    ids: list[int] = []
+    ids = TokenIds()
     for first, start, end, row in parts:
         _text_run(runs, ids, cast(Sequence, Tokens(first)), start, end, row)
-    return runs, ids
+    return runs, ids.on(torch.device("cpu")).tolist()
 
 
 def test_the_requests_of_a_decode_step_are_one_run() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from firstlight import LLM
+from firstlight import SamplingParams
 from tests.conftest import TinyCheckpoint
 from tests.engine.engines import GREEDY, Part, assert_same_ids, reference, tiny_llm, user
 from tests.pictures import picture
@@ -60,23 +61,33 @@ def test_answers_are_those_of_transformers_on_a_cpu(
         assert_same_ids(answer, reference(llm, path, PARTS[family]))
 
 
+@pytest.mark.parametrize("overlap", ["on", "off"])
 @pytest.mark.parametrize("family", PARTS)
-def test_a_step_waits_only_where_its_tokens_leave(
+def test_issuing_a_step_waits_for_nothing(
     tiny_checkpoint: TinyCheckpoint,
     family: str,
+    overlap: str,
     settings: dict[str, object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every other wait is an error, in prefills and decodes."""
-    with tiny_llm(tiny_checkpoint(family), device="cuda", **settings) as llm:
-        step = _step_of(llm)
+    """Every wait is an error, in prefills and decodes; tokens arrive by an event."""
+    path = tiny_checkpoint(family)
+    with tiny_llm(path, device="cuda", overlap_schedule=overlap, **settings) as llm:
+        step = llm.parts.engine._step
         llm.chat(user(*PARTS[family]), GREEDY)  # libraries take their workspaces
         monkeypatch.setattr(step, "run", within("error", step.run))
-        sampler = step._sampler
-        monkeypatch.setattr(sampler, "sample", within("default", sampler.sample))
         answers = llm.chat([user(*PARTS[family]), user("And now?")], GREEDY)
     assert [len(answer.token_ids) for answer in answers] == [32, 32]
 
 
-def _step_of(llm: LLM) -> Any:
-    return llm.parts.engine._step
+@pytest.mark.parametrize("params", [GREEDY, replace(GREEDY, temperature=1, seed=3, logprobs=2)])
+def test_tokens_taken_one_step_late_are_those_taken_in_step(
+    tiny_checkpoint: TinyCheckpoint, settings: dict[str, object], params: SamplingParams
+) -> None:
+    path = tiny_checkpoint("llama")
+    asked = [user("What is it?"), user("And now?"), user("Tell me more of it.")]
+    answers = []
+    for overlap in ("off", "on"):
+        with tiny_llm(path, device="cuda", overlap_schedule=overlap, **settings) as llm:
+            answers.append([answer.token_ids for answer in llm.chat(asked, params)])
+    assert answers[0] == answers[1]

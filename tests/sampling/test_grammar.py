@@ -96,7 +96,7 @@ def generate(state: SamplingState, tokenizer: Any, seed: int = 0, liked: str = "
         logits = torch.randn(1, len(tokenizer) + 8, generator=noise) * 3
         logits[:, ids_of(tokenizer, liked)] += 20
         logits[:, list(ends)] = 100
-        (sampled,) = Sampler().sample(logits, [state])
+        (sampled,) = Sampler().launch(logits, [state]).wait()
         assert sampled.error is None
         if sampled.token_id in ends:
             return str(tokenizer.decode(state.output_ids))
@@ -150,12 +150,12 @@ def test_a_token_that_is_to_stop_the_answer_waits_for_its_end(
 def test_a_step_that_was_lost_changes_nothing(grammars: Grammars, tokenizer: Any) -> None:
     state = begin(grammars, StructuredOutputs(regex="[ab]{3}c"), temperature=0)
     logits = torch.randn(1, len(tokenizer), generator=torch.Generator().manual_seed(2))
-    first = Sampler().sample(logits, [state])
-    assert Sampler().sample(logits, [state]) == first  # its token was not taken
+    first = Sampler().launch(logits, [state]).wait()
+    assert Sampler().launch(logits, [state]).wait() == first  # its token was not taken
     state.output_ids += ids_of(tokenizer, "ab")
-    Sampler().sample(logits, [state])
+    Sampler().launch(logits, [state]).wait()
     state.output_ids.clear()  # the engine took tokens back
-    assert Sampler().sample(logits, [state]) == first
+    assert Sampler().launch(logits, [state]).wait() == first
 
 
 def test_only_the_request_whose_answer_left_its_form_fails(
@@ -166,7 +166,7 @@ def test_only_the_request_whose_answer_left_its_form_fails(
     lost.output_ids += ids_of(tokenizer, "b")
     logits = torch.zeros(3, len(tokenizer))
     states = [lost, SamplingState(SamplingParams(temperature=0)), other]
-    failed, free, kept = Sampler().sample(logits, states)
+    failed, free, kept = Sampler().launch(logits, states).wait()
     assert failed.error is not None
     assert "form" in str(failed.error)
     assert free.token_id == 0
@@ -178,10 +178,10 @@ def test_a_request_without_a_form_is_not_changed_by_one_with_it(
 ) -> None:
     logits = torch.randn(2, len(tokenizer), generator=torch.Generator().manual_seed(3))
     free = SamplingState(SamplingParams(seed=4))
-    alone = Sampler().sample(logits[:1], [free])
+    alone = Sampler().launch(logits[:1], [free]).wait()
     free = SamplingState(SamplingParams(seed=4))
     form = StructuredOutputs(json_object=True)
-    assert Sampler().sample(logits, [free, begin(grammars, form)])[:1] == alone
+    assert Sampler().launch(logits, [free, begin(grammars, form)]).wait()[:1] == alone
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_blanks_between_the_parts_of_an_answer_are_bounded(
     blank = ids_of(tokenizer, " ")
     logits[:, blank] = 50
     for _ in range(100):
-        (sampled,) = Sampler().sample(logits, [state])
+        (sampled,) = Sampler().launch(logits, [state]).wait()
         state.output_ids.append(sampled.token_id)
         if sampled.token_id == tokenizer.eos_token_id:
             break

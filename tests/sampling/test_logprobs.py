@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 
 import torch
+from torch import Tensor
 
-from firstlight.sampling.logprobs import token_logprobs
+from firstlight.core.output import TokenLogprob
+from firstlight.sampling.logprobs import logprob_columns, read_logprobs
+
+
+def token_logprobs(logits: Tensor, chosen: list[int], wanted: list[int]) -> list[TokenLogprob]:
+    """Both halves: what is found on the device, and what the host makes of it."""
+    own, ids, values = logprob_columns(logits, torch.tensor(chosen), max(wanted))
+    return list(read_logprobs(chosen, wanted, own.tolist(), ids.tolist(), values.tolist()))
 
 
 def test_they_are_the_log_softmax_of_the_logits() -> None:

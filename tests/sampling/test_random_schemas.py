@@ -107,7 +107,7 @@ def check(schema: Schema, seed: int, tokenizer: Any) -> None:
         logits = torch.randn(1, len(tokenizer), generator=noise) * 3
         logits[:, liked] += 5
         logits[:, end] = 100
-        (sampled,) = Sampler().sample(logits, [state])
+        (sampled,) = Sampler().launch(logits, [state]).wait()
         assert sampled.error is None, sampled.error
         if sampled.token_id == end:
             text = tokenizer.decode(state.output_ids)

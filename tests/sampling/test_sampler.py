@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from firstlight.core.sampling_params import SamplingParams
-from firstlight.sampling import SamplingState
+from firstlight.sampling import Sampled, SamplingState
 from firstlight.sampling.filters import top_k
 from firstlight.sampling.sampler import Sampler
 
@@ -24,13 +24,20 @@ def _state(**params: object) -> SamplingState:
     return SamplingState(SamplingParams(**params))  # type: ignore[arg-type]
 
 
+def sample(
+    logits: Tensor, states: list[SamplingState], sampler: Sampler | None = None
+) -> list[Sampled]:
+    """The tokens, waited for."""
+    return (sampler or Sampler()).launch(logits, states).wait()
+
+
 def _ids(logits: Tensor, states: list[SamplingState]) -> list[int]:
-    return [s.token_id for s in Sampler().sample(logits, states)]
+    return [s.token_id for s in sample(logits, states)]
 
 
 def _draws(state: SamplingState, logits: Tensor, n: int) -> list[int]:
     sampler = Sampler()
-    return [sampler.sample(logits, [state])[0].token_id for _ in range(n)]
+    return [sample(logits, [state], sampler)[0].token_id for _ in range(n)]
 
 
 def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
@@ -58,7 +65,7 @@ def test_the_logits_are_not_changed() -> None:
         )
         for _ in range(2)
     ]
-    Sampler().sample(logits, states)
+    sample(logits, states)
     assert torch.equal(logits, before)
 
 
@@ -90,7 +97,7 @@ def test_a_seed_gives_the_same_tokens_whatever_the_neighbours_are() -> None:
     others = [_state(temperature=0), _state(seed=1), _state(top_k=5), _state(logprobs=2, seed=9)]
     sampler = Sampler()
     states = [*others[:2], mine, *others[2:]]
-    assert [sampler.sample(logits, states)[2].token_id for _ in range(20)] == alone
+    assert [sample(logits, states, sampler)[2].token_id for _ in range(20)] == alone
 
 
 @pytest.mark.parametrize("k", [1, 5, 64, 65, 1024, 1025, 2999])
@@ -124,15 +131,15 @@ def test_different_seeds_differ() -> None:
 
 def test_requests_without_a_seed_draw_from_the_samplers_generator() -> None:
     logits = torch.zeros(1, 1000)
-    first = Sampler(torch.Generator().manual_seed(5)).sample(logits, [_state()])
-    again = Sampler(torch.Generator().manual_seed(5)).sample(logits, [_state()])
+    first = sample(logits, [_state()], Sampler(torch.Generator().manual_seed(5)))
+    again = sample(logits, [_state()], Sampler(torch.Generator().manual_seed(5)))
     assert first == again
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-5, 100.0])
 def test_extreme_temperatures_stay_finite(temperature: float) -> None:
     logits = _logits(1) * 1e4
-    (sampled,) = Sampler().sample(logits, [_state(temperature=temperature, seed=1)])
+    (sampled,) = sample(logits, [_state(temperature=temperature, seed=1)])
     assert sampled.error is None
     if temperature < 1:
         assert sampled.token_id == int(logits.argmax())
@@ -146,16 +153,31 @@ def test_bad_logits_are_the_error_of_their_request_alone(
     logits = _logits(3)
     expected = _ids(logits, [_state(**params) for _ in range(3)])
     logits[1, 7] = bad
-    sampled = Sampler().sample(logits, [_state(**params) for _ in range(3)])
+    sampled = sample(logits, [_state(**params) for _ in range(3)])
     assert [s.error is None for s in sampled] == [True, False, True]
     assert [sampled[0].token_id, sampled[2].token_id] == [expected[0], expected[2]]
     assert str(bad) in str(sampled[1].error)
 
 
+@pytest.mark.parametrize("params", [{"temperature": 0}, {"seed": 1}, {"seed": 1, "top_k": 5}])
+def test_a_row_that_is_lost_has_an_id_that_can_be_looked_up(params: dict[str, object]) -> None:
+    """The next step may be issued before anybody sees the error."""
+    logits = torch.full((2, 300), math.nan)
+    draws = Sampler().launch(logits, [_state(**params), _state(**params, logprobs=2)])
+    assert ((draws.ids >= 0) & (draws.ids < 300)).all()
+    assert all(sampled.error is not None for sampled in draws.wait())
+
+
+def test_ids_on_the_device_are_those_that_arrive() -> None:
+    states = [_state(temperature=0), _state(seed=1), _state(seed=2, top_k=3, logprobs=1)]
+    draws = Sampler().launch(_logits(3, 300), states)
+    assert draws.ids.tolist() == [sampled.token_id for sampled in draws.wait()]
+
+
 def test_a_request_whose_every_token_is_suppressed_fails_alone() -> None:
     params = SamplingParams(temperature=0, min_tokens=1)
     doomed = SamplingState(params, eos_token_ids=(0, 1))
-    sampled = Sampler().sample(torch.zeros(2, 2), [doomed, _state(temperature=0)])
+    sampled = sample(torch.zeros(2, 2), [doomed, _state(temperature=0)])
     assert sampled[0].error is not None
     assert sampled[1].token_id == 0
 
@@ -184,7 +206,7 @@ def test_logprobs_are_raw_whatever_the_request_does_to_the_logits() -> None:
         prompt_ids=list(range(30)),
     )
     reference = logits.log_softmax(-1)
-    for row, sampled in enumerate(Sampler().sample(logits, [plain, bent])):
+    for row, sampled in enumerate(sample(logits, [plain, bent])):
         assert sampled.logprob is not None
         assert sampled.logprob.token_id == sampled.token_id
         assert sampled.logprob.logprob == pytest.approx(float(reference[row, sampled.token_id]))
@@ -193,7 +215,7 @@ def test_logprobs_are_raw_whatever_the_request_does_to_the_logits() -> None:
 
 
 def test_only_requests_that_ask_get_logprobs() -> None:
-    sampled = Sampler().sample(_logits(2), [_state(logprobs=0, seed=1), _state(seed=2)])
+    sampled = sample(_logits(2), [_state(logprobs=0, seed=1), _state(seed=2)])
     assert sampled[0].logprob is not None
     assert sampled[0].logprob.top == ()
     assert sampled[1].logprob is None
@@ -213,7 +235,7 @@ def test_what_is_drawn_survives_every_filter(
 ) -> None:
     logits = torch.tensor([row])
     state = _state(top_k=k, top_p=top_p, min_p=min_p, temperature=temperature, seed=seed)
-    (sampled,) = Sampler().sample(logits, [state])
+    (sampled,) = sample(logits, [state])
     better = int((logits[0] > logits[0, sampled.token_id]).sum())
     assert better < (k or len(row))
     ratio = math.exp((float(logits[0, sampled.token_id]) - max(row)) / temperature)

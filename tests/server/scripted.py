@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 from torch import Tensor
 
-from firstlight.core.output import TokenLogprob
 from firstlight.engine.build import Parts
-from firstlight.sampling import Sampled, Sampler
+from firstlight.sampling import Draws, Sampler
 from firstlight.sampling.state import SamplingState
 
 
@@ -23,20 +21,20 @@ def characters(parts: Parts, text: str) -> list[int]:
 def script(monkeypatch: pytest.MonkeyPatch, answers: Mapping[int, Sequence[int]]) -> None:
     """From now on a request with ``seed`` s is answered with the tokens ``answers[s]``, and then
     with the last of them over and over."""
-    plain = Sampler.sample
+    plain = Sampler.launch
 
-    def sample(self: Sampler, logits: Tensor, states: Sequence[SamplingState]) -> list[Sampled]:
-        chosen = plain(self, logits, states)
-        return [_forced(s, c, answers) for s, c in zip(states, chosen, strict=True)]
+    def launch(self: Sampler, logits: Tensor, states: Sequence[SamplingState]) -> Draws:
+        draws = plain(self, logits, states)
+        for row, state in enumerate(states):
+            draws.ids[row] = _forced(state, int(draws.ids[row]), answers)
+        return draws
 
-    monkeypatch.setattr(Sampler, "sample", sample)
+    monkeypatch.setattr(Sampler, "launch", launch)
 
 
-def _forced(state: SamplingState, chosen: Sampled, answers: Mapping[int, Any]) -> Sampled:
+def _forced(state: SamplingState, chosen: int, answers: Mapping[int, Sequence[int]]) -> int:
     seed = state.params.seed
     if seed is None or seed not in answers:
         return chosen
     tokens = answers[seed]
-    token = tokens[min(len(state.output_ids), len(tokens) - 1)]
-    asked = state.params.logprobs is not None
-    return Sampled(token, TokenLogprob(token, -0.5) if asked else None)
+    return tokens[min(state.drawn, len(tokens) - 1)]

@@ -12,7 +12,7 @@ import pytest
 from firstlight.core.plan import BatchPlan
 from firstlight.engine.build import Parts
 from firstlight.engine.step import Step, StepResult
-from firstlight.sampling import Sampled, Sampler
+from firstlight.sampling import Draws, Sampler
 from tests.server.asking import CHAT, TEXT, body, data_url, error_of, events
 from tests.server.running import Running
 
@@ -83,15 +83,15 @@ def test_two_hundred_that_leave_leave_nothing(server: Running) -> None:
 
 def failing_at(monkeypatch: pytest.MonkeyPatch, token: int) -> None:
     """Requests with seed 13 fail when they have that many tokens."""
-    plain = Sampler.sample
+    plain = Sampler.launch
 
-    def sample(self: Sampler, logits: Any, states: Any) -> list[Sampled]:
+    def launch(self: Sampler, logits: Any, states: Any) -> Draws:
         for state in states:
-            if state.params.seed == 13 and len(state.output_ids) == token:
+            if state.params.seed == 13 and state.drawn == token:
                 raise ZeroDivisionError("a hook of the test")
         return plain(self, logits, states)
 
-    monkeypatch.setattr(Sampler, "sample", sample)
+    monkeypatch.setattr(Sampler, "launch", launch)
 
 
 def test_an_error_before_the_first_token_has_its_own_status_also_as_a_stream(

@@ -17,6 +17,7 @@ from firstlight.engine.costs import Costs
 from firstlight.engine.encoder import Encoder
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
+from firstlight.engine.flight import overlaps
 from firstlight.engine.gpu import Gpu, open_gpu, tolerance_of
 from firstlight.engine.ground import Ground, after_captures, before_captures, lay_ground
 from firstlight.engine.late import LateGraphs, first_buckets, may_be_late
@@ -320,6 +321,7 @@ def _loop(
         stop_ids=frozenset(ground.model.eos_token_ids),
         clock=clock,
         when_idle=partial(check_memory, ground.kv) if config.debug else None,
+        overlap=overlaps(config),
     )
     return _Loop(cache, encoder, scheduler, engine)
 

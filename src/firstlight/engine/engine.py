@@ -1,7 +1,15 @@
-"""The loop: requests in, steps until they are finished, completions out."""
+"""The loop: requests in, steps until they are finished, completions out.
+
+A step is issued and then lands: its tokens arrive on the host and are taken into the answers. In
+step, it lands at once. One step late, the next one is planned and issued first, so that a GPU does
+not wait for the host between them; it takes the tokens that have not arrived from the device. A
+step lands at once there, too, where the next one depends on what it brings: see :meth:`_issue`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from firstlight.core.output import Completion, FinishReason, Usage
@@ -9,15 +17,15 @@ from firstlight.core.plan import BatchPlan
 from firstlight.core.reason import Decision, Phase
 from firstlight.core.timing import StepRecord
 from firstlight.engine.encoder import Encoder
+from firstlight.engine.flight import Flight, Part, needs_its_tokens
 from firstlight.engine.scheduling import Scheduler
-from firstlight.engine.sequence import Sequence
-from firstlight.engine.step import Step, StepResult
+from firstlight.engine.sequence import Drawn, Sequence
+from firstlight.engine.step import Step
 from firstlight.engine.turns import Turns
 from firstlight.errors import FormError, RequestError
 from firstlight.sampling import Sampled
 
 Clock = Callable[[], float]
-_Done = tuple[BatchPlan[Sequence], StepResult]
 
 
 class Engine:
@@ -29,6 +37,13 @@ class Engine:
     Args:
         stop_ids: tokens that end an answer.
         when_idle: called whenever the last request has left, e.g. to check the memory.
+        overlap: whether a step may be issued before the tokens of the last one have arrived.
+
+    Attributes:
+        landed: steps whose tokens were taken.
+        landed_rows: rows of the last one.
+        wasted_rows: rows that were computed for requests that had ended by the time their tokens
+            arrived.
     """
 
     def __init__(
@@ -40,6 +55,7 @@ class Engine:
         stop_ids: frozenset[int],
         clock: Clock,
         when_idle: Callable[[], None] | None = None,
+        overlap: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._encoder = encoder
@@ -47,6 +63,10 @@ class Engine:
         self._stop_ids = stop_ids
         self._clock = clock
         self._when_idle = when_idle
+        self._overlap = overlap
+        self._flights: deque[Flight] = deque()
+        self._arrived = -math.inf  # when the last step did
+        self.landed = self.landed_rows = self.wasted_rows = 0
         self._turns: Turns[Sequence] = Turns(self._abort, self._begin_anew)
         self._arrivals = 0
 
@@ -91,7 +111,8 @@ class Engine:
             self._close(sequence)
 
     def step(self) -> bool:
-        """Run one batch.
+        """Issue one batch, land one, or both: never two, since whoever waits for the tokens of the
+        first has to get them before the second is waited for.
 
         Returns:
             False if there was nothing to do.
@@ -100,17 +121,22 @@ class Engine:
             BusyError: another thread is in a step of this engine.
         """
         with self._turns.take():
+            if self._flights and not self._flights[0].may_stay:
+                self._land(self._flights.popleft())
+                return True
             plan = self._scheduler.next_batch()
             if plan is None:
                 return False
-            self._run_plan(plan)
+            self._issue(plan)
+            if len(self._flights) > 1 or (self._flights and not self._flights[0].may_stay):
+                self._land(self._flights.popleft())
             return True
 
     def run(self, sequences: list[Sequence]) -> Iterator[None]:
         """Add the sequences and step until all are finished, one step per item.
 
-        A step is whole before it is yielded: other runs may make steps of their own in between,
-        with these sequences in them.
+        Nothing is half done when it is yielded, though a step may be under way: other runs may make
+        steps of their own in between, with these sequences in them.
 
         Closing the iterator early, or an exception out of a step, aborts them.
 
@@ -135,71 +161,112 @@ class Engine:
 
         A request that ended meanwhile, or was ending, is gone.
         """
+        self._flights.clear()
         self._encoder.reset()
         for sequence in self._scheduler.restart():
             sequence.media.clear()
+            sequence.forget_pending()
             sequence.sampling.rewind()
             if sequence.finish is not None:
                 self._scheduler.remove(sequence)
                 sequence.timings.total_s = self._clock() - sequence.started
 
-    def _run_plan(self, plan: BatchPlan[Sequence]) -> None:
+    def _issue(self, plan: BatchPlan[Sequence]) -> None:
+        """Encode, run and book a batch."""
         plan = self._encode(plan)
         if not plan.chunks:
             return
-        generating = {id(c.request) for c in plan.chunks if c.request.output_ids}
         began = self._clock()
-        done = self._compute(plan)
-        now = self._clock()
-        for part, result in done:
-            # What a failed request computed is as suspect as what made it fail: it leaves before
-            # the rest is offered to the prefix cache.
-            for sequence, sampled in result.sampled:
-                if sampled.error is not None:
-                    self._fail(sequence, sampled.error)
-            self._scheduler.commit(part)
-            self._encoder.done(part)
-            for chunk in part.chunks:
-                request = chunk.request
-                if request.cached_tokens is None:
-                    request.cached_tokens = chunk.start
-                decoding = id(request) in generating
-                self._account(request, len(chunk), now - began, result.decision, decoding=decoding)
-        for _, result in done:
-            for sequence, sampled in result.sampled:
-                if sampled.error is None:
-                    self._commit(sequence, sampled, now)
+        parts = self._run(plan)
+        decoding = frozenset(id(c.request) for c in plan.chunks if c.request.sampling.drawn)
+        for part in parts:
+            self._book(part)
+        self._flights.append(Flight(tuple(parts), began, decoding, self._can_wait_for(parts)))
 
-    def _compute(self, plan: BatchPlan[Sequence]) -> list[_Done]:
+    def _can_wait_for(self, parts: list[Part]) -> bool:
+        """Whether the next step may be planned and issued before these batches have arrived.
+
+        Not if a prompt is completed in them: its first token is what counts, and its pages are what
+        others may begin with. Nor if something needs their tokens.
+        """
+        return self._overlap and not any(
+            len(parts) > 1 or self._scheduler.completes(part.plan) or needs_its_tokens(part)
+            for part in parts
+        )
+
+    def _book(self, part: Part) -> None:
+        """What comes next is planned behind this batch."""
+        self._scheduler.commit(part.plan)
+        self._encoder.done(part.plan)
+        for chunk in part.plan.chunks:
+            if chunk.request.cached_tokens is None:
+                chunk.request.cached_tokens = chunk.start
+        for row, sequence in enumerate(part.result.requests):
+            sequence.pend(Drawn(part.result.draws.ids, row))
+
+    def _run(self, plan: BatchPlan[Sequence]) -> list[Part]:
         """Run the step; if it fails, find out for which of its requests it does."""
         try:
-            return [(plan, self._step.run(plan))]
+            return [Part(plan, self._step.run(plan))]
         except Exception as error:
-            stats = self._scheduler.stats
-            if stats.waiting + stats.running == 1:
-                raise  # to the only one whom it may concern
-            return self._compute_apart(plan, error)
+            return self._run_apart(plan, error)
 
-    def _compute_apart(self, plan: BatchPlan[Sequence], error: Exception) -> list[_Done]:
+    def _run_apart(self, plan: BatchPlan[Sequence], error: Exception) -> list[Part]:
         """Each request by itself. Whoever fails alone, too, ends with that error.
 
+        What is under way lands before: a request that ends by it has no part in this any more.
+
         Raises:
-            Exception: ``error``, if none of several can run: that is no request's doing.
+            Exception: ``error``, if it can concern only one request, or if none of several can run:
+                that is no request's doing.
         """
-        done: list[_Done] = []
+        while self._flights:
+            self._land(self._flights.popleft())
+        chunks = [chunk for chunk in plan.chunks if chunk.request.finish is None]
+        stats = self._scheduler.stats
+        if chunks and stats.waiting + stats.running == 1:
+            raise error  # to the only one whom it may concern
+        parts: list[Part] = []
         failed: list[tuple[Sequence, Exception]] = []
-        for chunk in plan.chunks:
+        for chunk in chunks:
             chunk.request.sampling.rewind()
-            part = BatchPlan(Phase.DECODE if len(chunk) == 1 else Phase.PREFILL, (chunk,))
+            alone = BatchPlan(Phase.DECODE if len(chunk) == 1 else Phase.PREFILL, (chunk,))
             try:
-                done.append((part, self._step.run(part)))
+                parts.append(Part(alone, self._step.run(alone)))
             except Exception as own:
                 failed.append((chunk.request, own))
-        if not done and len(failed) > 1:
+        if not parts and len(failed) > 1:
             raise error
         for sequence, cause in failed:
             self._fail(sequence, _lost("its step", cause))
-        return done
+        return parts
+
+    def _land(self, flight: Flight) -> None:
+        """Take the tokens of a step into the answers, once they are there."""
+        ended = flight.ended
+        arrived = [(part, part.result.wait()) for part in flight.parts]
+        now = self._clock()
+        seconds, self._arrived = now - max(flight.began, self._arrived), now
+        for part, sampled in arrived:
+            # What a failed request computed is as suspect as what made it fail: it leaves before
+            # the rest is offered to the prefix cache.
+            for sequence, token in sampled:
+                if token.error is not None and sequence.finish is None:
+                    self._fail(sequence, token.error)
+            self._scheduler.publish(part.plan)
+            for chunk in part.plan.chunks:
+                request = chunk.request
+                if id(request) not in ended:
+                    decoding = id(request) in flight.decoding
+                    decision = part.result.decision
+                    self._account(request, len(chunk), seconds, decision, decoding=decoding)
+        for _, sampled in arrived:
+            for sequence, token in sampled:
+                if id(sequence) in ended:
+                    self.wasted_rows += 1
+                elif token.error is None:
+                    self._commit(sequence, token, now)
+        self.landed, self.landed_rows = self.landed + 1, flight.rows
 
     def _encode(self, plan: BatchPlan[Sequence]) -> BatchPlan[Sequence]:
         """Encode the pictures that these chunks need; a request whose own fail leaves the plan."""
@@ -237,6 +304,7 @@ class Engine:
             sequence.error = str(_lost(f"token {sampled.token_id}", error))
             raise
         if sequence.finish is not None:
+            sequence.forget_pending()
             self._close(sequence)
 
     def _take(self, sequence: Sequence, sampled: Sampled, now: float) -> None:
@@ -275,6 +343,8 @@ class Engine:
         self._scheduler.remove(sequence, keep=sequence.finish is not FinishReason.ERROR)
         self._encoder.forget(sequence)
         sequence.timings.total_s = self._clock() - sequence.started
+        while self._flights and not self._flights[-1].is_wanted:
+            self.wasted_rows += self._flights.pop().tokens  # nobody waits for it
         if self._when_idle is not None:
             stats = self._scheduler.stats
             if not stats.waiting and not stats.running:

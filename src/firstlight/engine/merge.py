@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-import torch
 from torch import Tensor
 
 from firstlight.contract import InputContract
 from firstlight.core.plan import Chunk
 from firstlight.core.span import Span
 from firstlight.engine.sequence import Sequence
+from firstlight.engine.token_ids import TokenIds
 from firstlight.errors import SlotError
 from firstlight.models.adapter import Adapter
-from firstlight.transfer import on_device
 
 
 def merge(
@@ -34,7 +33,7 @@ def merge(
     """
     text: list[tuple[int, int]] = []
     media: list[tuple[int, Tensor]] = []
-    ids: list[int] = []
+    ids = TokenIds()
     row = 0
     for chunk in chunks:
         sequence, at = chunk.request, chunk.start
@@ -46,7 +45,7 @@ def merge(
             at = span.end
         _text_run(text, ids, sequence, at, chunk.end, row)
         row += chunk.end - at
-    rows = adapter.text_rows(on_device(ids, torch.int64, into.device)) if ids else None
+    rows = adapter.text_rows(ids.on(into.device)) if len(ids) else None
     if rows is not None:
         _check_text(rows, len(ids), into, contract)
     for at, part in media:
@@ -61,7 +60,7 @@ def _clipped(spans: Seq[Span], chunk: Chunk[Sequence]) -> list[Span]:
 
 
 def _text_run(
-    runs: list[tuple[int, int]], ids: list[int], sequence: Sequence, start: int, end: int, row: int
+    runs: list[tuple[int, int]], ids: TokenIds, sequence: Sequence, start: int, end: int, row: int
 ) -> None:
     """Add a run of text rows to ``(first row, rows)``; one that goes on is one with the last."""
     if end <= start:
@@ -71,7 +70,7 @@ def _text_run(
         row, before = runs.pop()
         n += before
     runs.append((row, n))
-    ids.extend(sequence.ids(start, end))
+    ids.add(sequence, start, end)
 
 
 def _media_rows(sequence: Sequence, span: Span, into: Tensor) -> Tensor:

@@ -20,6 +20,19 @@ from firstlight.models.adapter import Positions
 from firstlight.sampling import SamplingState
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """A token that may not have arrived on the host yet.
+
+    Attributes:
+        ids: int64 ``[B]`` of the step that drew it, on its device.
+        row: its place there.
+    """
+
+    ids: Tensor
+    row: int
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A request's prompt, its answer so far, the memory it holds and where its time went.
@@ -35,6 +48,7 @@ class Sequence:
         holding: its pages; None while it waits.
         cached_tokens: positions that it found in the prefix cache; None until it first ran.
         media: encoder rows ``[n, W]`` of the pictures that the present chunk needs, by item.
+        latest: the token that was drawn last; None before the first.
         started: clock reading at arrival, in seconds.
         is_refused: its error is what it asked for, and no fault of the engine.
     """
@@ -56,13 +70,14 @@ class Sequence:
     cached_tokens: int | None = None
     media: dict[int, Tensor] = field(default_factory=dict)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    latest: Drawn | None = None
     finish: FinishReason | None = None
     error: str | None = None
     is_refused: bool = False
 
     @property
     def output_ids(self) -> list[int]:
-        """Generated tokens; the list that the sampler's penalties read."""
+        """Generated tokens that have arrived; the list that the sampler's penalties read."""
         return self.sampling.output_ids
 
     @property
@@ -71,22 +86,43 @@ class Sequence:
         return len(self.prompt.ids)
 
     @property
-    def length(self) -> int:
-        """Tokens of prompt and answer together."""
+    def known(self) -> int:
+        """Tokens of prompt and answer whose ids the host has."""
         return len(self.prompt.ids) + len(self.output_ids)
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and answer together, pending ones included."""
+        return len(self.prompt.ids) + self.sampling.drawn
 
     @property
     def capacity(self) -> int:
         """Tokens it may grow to."""
         return len(self.prompt.ids) + self.max_tokens
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no token may follow those that were drawn."""
+        return self.sampling.drawn >= self.max_tokens
+
+    def pend(self, drawn: Drawn) -> None:
+        """A token was drawn; its id comes later."""
+        self.sampling.pending += 1
+        self.latest = drawn
+
     def take(self, token: int) -> None:
-        """Append a generated token to the answer."""
+        """Append the oldest pending token to the answer."""
+        self.sampling.pending -= 1
         self.output_ids.append(token)
         self.key.extend((token,))
 
+    def forget_pending(self) -> None:
+        """Pending tokens are not wanted, nor what was computed of them."""
+        self.sampling.pending = 0
+        self.computed = min(self.computed, self.length - 1)
+
     def ids(self, start: int, end: int) -> list[int]:
-        """Token ids at positions ``[start, end)``."""
+        """Token ids at positions ``[start, end)``; all of them are known."""
         n = len(self.prompt.ids)
         if end <= n:
             return self.prompt.ids[start:end]

@@ -7,8 +7,9 @@ draw.
 
 from __future__ import annotations
 
+from firstlight.sampling.draws import Draws, Sampled
 from firstlight.sampling.grammar import Grammar, Grammars
-from firstlight.sampling.sampler import Sampled, Sampler
+from firstlight.sampling.sampler import Sampler
 from firstlight.sampling.state import SamplingState
 
-__all__ = ["Grammar", "Grammars", "Sampled", "Sampler", "SamplingState"]
+__all__ = ["Draws", "Grammar", "Grammars", "Sampled", "Sampler", "SamplingState"]

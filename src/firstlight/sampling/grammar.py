@@ -19,6 +19,7 @@ from firstlight.core.json_schema import guarded
 from firstlight.core.structured_outputs import StructuredOutputs
 from firstlight.errors import FormError, RequestError
 from firstlight.sampling.form_text import find_fault, lark
+from firstlight.transfer import to_device
 
 _KEPT: Final = 16  # compiled forms
 # A form's automaton grows while it is used, by a kilobyte or two a state.
@@ -67,7 +68,7 @@ class Grammar:
         for token in stop_ids:
             if token < n:
                 allowed[token] = complete
-        row[:n].masked_fill_(torch.from_numpy(~allowed[:n]).to(row.device), -torch.inf)
+        row[:n].masked_fill_(to_device(torch.from_numpy(~allowed[:n]), row.device), -torch.inf)
         row[n:] = -torch.inf
 
     def _follow(self, output_ids: Sequence[int]) -> None:
@@ -135,9 +136,7 @@ class Grammars:
             schemas.append((f"{form.where}.json" if own else form.where, str(form.json)))
         for where, schema in schemas:
             self._check_schema(where, schema)
-        matcher = LLMatcher(
-            self._words(), lark(form, self._special), log_level=0, limits=_limits()
-        )
+        matcher = LLMatcher(self._words(), lark(form, self._special), log_level=0, limits=_limits())
         if matcher.is_error():
             raise RequestError(f"{form.where} cannot be compiled: {_reason(matcher)}")
         matcher.compute_bitmask()  # the slowest of all masks is the first, and copies share it

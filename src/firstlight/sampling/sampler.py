@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from firstlight.core.output import TokenLogprob
-from firstlight.errors import LogitsError, RequestError
+from firstlight.errors import RequestError
+from firstlight.sampling.draws import Draws
 from firstlight.sampling.filters import candidates, min_p, top_k, top_p
-from firstlight.sampling.logprobs import token_logprobs
+from firstlight.sampling.logprobs import logprob_columns
 from firstlight.sampling.penalties import (
     bias_,
     occurrence_penalties_,
@@ -23,21 +21,6 @@ from firstlight.sampling.state import SamplingState
 from firstlight.transfer import on_device, to_device
 
 _WIDTHS = (64, 1024)  # columns that a request with a smaller top_k needs
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """A chosen token, or why there is none.
-
-    Attributes:
-        token_id: -1 with an error.
-        logprob: under the model's raw distribution, with the rivals asked for; None unless asked.
-        error: the request's own; no other request of the batch is touched.
-    """
-
-    token_id: int
-    logprob: TokenLogprob | None = None
-    error: RequestError | None = None
 
 
 class Sampler:
@@ -53,33 +36,39 @@ class Sampler:
             generator.seed()
         self._generator = generator
 
-    def sample(self, logits: Tensor, states: Sequence[SamplingState]) -> list[Sampled]:
-        """The next token of each request.
+    def launch(self, logits: Tensor, states: Sequence[SamplingState]) -> Draws:
+        """Choose the next token of each request, without waiting for the device.
 
         Args:
             logits: [B, V] float32, not changed.
             states: B requests.
-
-        Returns:
-            Per request the token, or an error that concerns this request alone: its logits have no
-            finite maximum, or the form of its answer cannot be kept.
         """
         if all(_plain_greedy(state) for state in states):
-            return _greedy(logits)
+            maxima, ids = _largest(logits)
+            return Draws.of(ids, maxima)
         adjusted, lost = _adjust(logits, states)
-        chosen = _greedy(adjusted)
-        for i, error in lost.items():
-            chosen[i] = Sampled(-1, error=error)
-        for width, rows in _groups(states, chosen, logits.shape[-1]).items():
-            picked = adjusted if len(rows) == len(states) else _take_rows(adjusted, rows)
-            tokens = self._draw(picked, [states[i] for i in rows], width)
-            for i, token in zip(rows, tokens, strict=True):
-                chosen[i] = Sampled(token)
-        _report_logprobs(logits, states, chosen)
-        return chosen
+        maxima, ids = _largest(adjusted)
+        for width, rows in _groups(states, lost, logits.shape[-1]).items():
+            tokens = self._draw(_take_rows(adjusted, rows), [states[i] for i in rows], width)
+            if len(rows) == len(states):
+                ids = tokens
+            else:
+                ids.index_copy_(0, on_device(rows, torch.int64, ids.device), tokens)
+        wanted = {
+            i: state.params.logprobs
+            for i, state in enumerate(states)
+            if state.params.logprobs is not None
+        }
+        if not wanted:
+            return Draws.of(ids, maxima, lost)
+        rows = list(wanted)
+        columns = logprob_columns(
+            _take_rows(logits, rows), _take_rows(ids, rows), max(wanted.values())
+        )
+        return Draws.of(ids, maxima, lost, wanted, columns)
 
-    def _draw(self, logits: Tensor, states: Sequence[SamplingState], width: int) -> list[int]:
-        """Draw from each row [n, V] by inverting its cumulative distribution.
+    def _draw(self, logits: Tensor, states: Sequence[SamplingState], width: int) -> Tensor:
+        """Draw from each row [n, V] by inverting its cumulative distribution: int64 [n].
 
         One uniform number per row, from the request's own generator, decides; so the draw depends
         on nothing else in the batch.
@@ -101,16 +90,21 @@ class Sampler:
         target = to_device(uniform, cumulative.device)[:, None] * cumulative[:, -1:]
         # right=True finds the first place that passes the target, whose probability is not zero.
         places = torch.searchsorted(cumulative, target, right=True)
+        # In a row that holds NaN nothing passes; its token counts for nothing, but is looked up.
+        places = places.clamp_(max=cumulative.shape[-1] - 1)
         tokens = places if ids is None else ids.gather(-1, places)
-        return [int(token) for token in tokens[:, 0].tolist()]
+        return tokens[:, 0]
 
 
-def _take_rows(logits: Tensor, rows: Sequence[int]) -> Tensor:
-    return logits.index_select(0, on_device(rows, torch.int64, logits.device))
+def _take_rows(values: Tensor, rows: Sequence[int]) -> Tensor:
+    """The rows, ascending, of ``values``; itself if they are all."""
+    if len(rows) == values.shape[0]:
+        return values
+    return values.index_select(0, on_device(rows, torch.int64, values.device))
 
 
 def _groups(
-    states: Sequence[SamplingState], chosen: Sequence[Sampled], size: int
+    states: Sequence[SamplingState], lost: Mapping[int, RequestError], size: int
 ) -> dict[int, list[int]]:
     """Rows to draw from, by the number of columns they are worked out in.
 
@@ -119,7 +113,7 @@ def _groups(
     """
     groups: dict[int, list[int]] = {}
     for i, state in enumerate(states):
-        if not state.params.greedy and chosen[i].error is None:
+        if not state.params.greedy and i not in lost:
             k = state.params.top_k
             width = next((w for w in _WIDTHS if 0 < k <= w < size), size)
             groups.setdefault(width, []).append(i)
@@ -136,32 +130,13 @@ def _plain_greedy(state: SamplingState) -> bool:
         and params.presence_penalty == 0
         and params.frequency_penalty == 0
         and not params.logit_bias
-        and len(state.output_ids) >= params.min_tokens
+        and state.drawn >= params.min_tokens
     )
 
 
-def _greedy(logits: Tensor) -> list[Sampled]:
-    """The lowest id of each row's maximum, in one pass that also finds NaN."""
-    values, ids = logits.max(dim=-1)  # a NaN wins; of equal values the first does
-    return [
-        Sampled(int(token)) if math.isfinite(value) else Sampled(-1, error=_not_finite(value))
-        for value, token in _to_host(values, ids)
-    ]
-
-
-def _to_host(values: Tensor, ids: Tensor) -> list[tuple[float, int]]:
-    """Pairs of both; from a GPU in one copy, since each of two would be waited for."""
-    if not values.is_cuda:
-        return list(zip(values.tolist(), ids.tolist(), strict=True))
-    # A float64 holds a float32 and any token id exactly.
-    pairs = torch.stack([values.double(), ids.double()], dim=1).tolist()
-    return [(value, int(token)) for value, token in pairs]
-
-
-def _not_finite(value: float) -> LogitsError:
-    if value == -math.inf:
-        return LogitsError("no token is possible: every logit is minus infinity")
-    return LogitsError(f"the model's logits for this request hold {value}")
+def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's maximum and its lowest id, in one pass that also finds NaN."""
+    return logits.max(dim=-1)  # a NaN wins; of equal values the first does
 
 
 def _adjust(
@@ -213,20 +188,3 @@ def _filter(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
     if any(p.min_p for p in params):
         logits = min_p(logits, column([p.min_p for p in params]))
     return logits
-
-
-def _report_logprobs(
-    logits: Tensor, states: Sequence[SamplingState], chosen: list[Sampled]
-) -> None:
-    """Replace the tokens of requests that ask for log probabilities by ones that carry them."""
-    asked = [
-        (i, outcome.token_id, state.params.logprobs)
-        for i, (outcome, state) in enumerate(zip(chosen, states, strict=True))
-        if outcome.error is None and state.params.logprobs is not None
-    ]
-    if not asked:
-        return
-    rows, tokens, wanted = zip(*asked, strict=True)
-    found = token_logprobs(_take_rows(logits, rows), tokens, wanted)
-    for i, logprob in zip(rows, found, strict=True):
-        chosen[i] = Sampled(logprob.token_id, logprob)

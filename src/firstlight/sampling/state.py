@@ -25,6 +25,7 @@ class SamplingState:
         generator: source of this request's draws; by default one of its own if it has a seed. It
             moves by one draw per sampled token, so neighbours in a batch change nothing.
         grammar: the form that the answer must have; it follows ``output_ids`` by itself.
+        pending: tokens that were drawn behind ``output_ids`` and have not been taken yet.
     """
 
     params: SamplingParams
@@ -33,27 +34,45 @@ class SamplingState:
     eos_token_ids: Sequence[int] = ()
     generator: torch.Generator | None = None
     grammar: Grammar | None = None
+    pending: int = 0
     _counts: Counter[int] = field(default_factory=Counter)
     _counted: int = 0
     _prompt_set: frozenset[int] | None = None
-    _marked: tuple[int, torch.Tensor] | None = None
+    _marks: tuple[tuple[int, torch.Tensor], ...] = ()
 
     def __post_init__(self) -> None:
         if self.generator is None and self.params.seed is not None:
             self.generator = torch.Generator().manual_seed(self.params.seed % _SEED_RANGE)
 
+    @property
+    def drawn(self) -> int:
+        """Tokens generated so far, pending ones included."""
+        return len(self.output_ids) + self.pending
+
+    @property
+    def follows_tokens(self) -> bool:
+        """Whether which tokens came before, and not only how many, decides what may come next."""
+        params = self.params
+        return (
+            self.grammar is not None
+            or params.repetition_penalty != 1
+            or params.presence_penalty != 0
+            or params.frequency_penalty != 0
+        )
+
     def mark(self) -> None:
-        """Remember where the draws are, before the next token is drawn."""
+        """Remember where the draws are, before the next token is drawn.
+
+        The mark before it is kept as well: its token may be pending still.
+        """
         if self.generator is not None:
-            self._marked = len(self.output_ids), self.generator.get_state()
+            self._marks = (*self._marks[-1:], (self.drawn, self.generator.get_state()))
 
     def rewind(self) -> None:
-        """The step was lost: if its token was not taken, the next draw is the same once more."""
-        if self.generator is None or self._marked is None:
-            return
-        taken, state = self._marked
-        if taken == len(self.output_ids):
-            self.generator.set_state(state)
+        """Steps were lost: what is drawn next is what was drawn behind ``output_ids`` before."""
+        for drawn, state in self._marks:
+            if self.generator is not None and drawn == len(self.output_ids):
+                self.generator.set_state(state)
 
     def output_counts(self) -> Counter[int]:
         """Occurrences of each generated token; costs only the tokens that are new."""
@@ -77,7 +96,7 @@ class SamplingState:
         goes on after it.
         """
         params = self.params
-        if len(self.output_ids) >= params.min_tokens:
+        if self.drawn >= params.min_tokens:
             return []
         eos = () if params.ignore_eos else self.eos_token_ids
         return sorted({*eos, *params.stop_token_ids})

@@ -67,6 +67,7 @@ class EngineMetrics:
         yield self._family("num_requests_waiting_by_reason", reasons)
         yield self._one("waiting_bytes", intake.bytes)
         yield self._one("num_preemptions", stats.preempted)
+        yield self._one("wasted_rows", self.engine.parts.engine.wasted_rows)
         yield self._one("engine_steps", stats.steps)
         yield self._one("engine_faults", loop.faults)
 

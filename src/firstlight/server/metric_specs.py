@@ -121,6 +121,11 @@ GROUPS: Mapping[str, tuple[MetricSpec, ...]] = MappingProxyType(
             ),
             _gauge("waiting_bytes", "Bytes of the bodies of all requests in the house."),
             _counter("num_preemptions", "Times a request gave its pages back."),
+            _counter(
+                "wasted_rows",
+                "Rows computed for requests that had ended before their tokens arrived, where "
+                "steps overlap.",
+            ),
             _counter("engine_steps", "Steps made."),
             _counter("engine_faults", "Times the engine failed and began anew."),
         ),
@@ -134,7 +139,7 @@ GROUPS: Mapping[str, tuple[MetricSpec, ...]] = MappingProxyType(
             ),
             _gauge("kv_cache_pages", "Pages by `state`, of each `space`.", "space", "state"),
             _counter("prefix_cache_queries", "Requests that asked the prefix cache."),
-            _counter("prefix_cache_hits", "Requests that found a page in the prefix cache."),
+            _counter("prefix_cache_hits", "Requests that found tokens in the prefix cache."),
             _counter("prefix_cache_tokens", "Tokens found in the prefix cache."),
             _counter("prefix_cache_evictions", "Cached pages given up for others."),
         ),

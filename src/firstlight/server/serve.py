@@ -61,7 +61,7 @@ def open_service(parts: Parts, settings: ServerSettings, tracing: Tracing | None
 
     def on_step(seconds: float) -> None:
         metrics.observe("step_seconds", seconds)
-        metrics.observe("iteration_tokens_total", parts.scheduler.stats.last_tokens)
+        metrics.observe("iteration_tokens_total", parts.engine.landed_rows)
 
     limits = ServingLimits(
         max_waiting=settings.max_waiting,

@@ -65,6 +65,7 @@ class Loop:
                 if any(s.clip(chunk.start, chunk.end) for s in need.spans):
                     self.encoder.cached.add(need.key)
         self.scheduler.commit(plan)
+        self.scheduler.publish(plan)
         for chunk in plan.chunks:
             request = chunk.request
             if request not in self.live:

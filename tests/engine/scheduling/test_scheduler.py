@@ -113,6 +113,7 @@ def test_a_request_whose_token_was_never_sampled_is_reported_with_numbers() -> N
     plan = player.plan()
     assert plan is not None
     player.scheduler.commit(plan)
+    player.scheduler.publish(plan)
     with pytest.raises(SchedulerError, match=r"1 running and 0 waiting .* 3 of 3 tokens computed"):
         player.scheduler.next_batch()
 
@@ -140,6 +141,7 @@ def test_a_plan_is_not_committed_twice() -> None:
     plan = player.plan()
     assert plan is not None
     player.scheduler.commit(plan)
+    player.scheduler.publish(plan)
     with pytest.raises(SchedulerError, match=r"\[0, 8\) of request 0 .* 8 are computed"):
         player.scheduler.commit(plan)
 

@@ -62,7 +62,7 @@ class StepLoop:
         share: whether the choices of a request start when the first one's prompt is computed, so
             that they find it in the prefix cache.
         clock: seconds, monotonic; the engine's.
-        on_step: told the seconds of every step, in the step thread.
+        on_step: told the seconds of every step when its tokens were taken, in the step thread.
         when_quiet: does a piece of work that can wait, and says whether there was any; called in
             the step thread when nothing runs and nobody asks. Its failure is logged, and it is not
             called again.
@@ -85,6 +85,7 @@ class StepLoop:
         self._share = share
         self._clock = clock
         self._on_step = on_step
+        self._spent = 0.0  # since the last step landed
         self._when_quiet = when_quiet
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="firstlight-step", daemon=True)
@@ -227,11 +228,15 @@ class StepLoop:
 
     def _step(self) -> None:
         began = self.stepping_since = self._clock()
+        landed = self._engine.landed
         self._engine.step()
         now = self._clock()
         self.steps += 1
-        if self._on_step is not None:
-            self._on_step(now - began)
+        self._spent += now - began
+        if self._engine.landed > landed:
+            if self._on_step is not None:
+                self._on_step(self._spent)
+            self._spent = 0.0
         for sequence, run in list(self._live.items()):
             self._look_at(sequence, run, began, now)
 

@@ -127,7 +127,9 @@ class Scheduler(Generic[R]):
         return draft.plan()
 
     def commit(self, plan: BatchPlan[R]) -> None:
-        """The keys and values of these chunks are in memory. A plan may have lost chunks since.
+        """The keys and values of these chunks are in memory for whatever is computed from now on.
+
+        A plan may have lost chunks since it was made.
 
         Raises:
             SchedulerError: a chunk does not begin where its request has got to.
@@ -146,9 +148,23 @@ class Scheduler(Generic[R]):
             request.computed = end
             if self._windowed:
                 self._memory.advance(holding, end)
-            if chunk.start < entry.target <= end:
-                self._memory.publish(holding, request.key, end)
+
+    def completes(self, plan: BatchPlan[R]) -> bool:
+        """Whether a request's prefill ends in this plan."""
+        return any(self._completed(chunk) is not None for chunk in plan.chunks)
+
+    def publish(self, plan: BatchPlan[R]) -> None:
+        """A committed plan was computed without fault: let others find the prompts it completed."""
+        for chunk in plan.chunks:
+            entry = self._completed(chunk)
+            if entry is not None and entry.request.holding is not None:
+                self._memory.publish(entry.request.holding, entry.request.key, chunk.end)
                 self._queues.open = True
+
+    def _completed(self, chunk: Chunk[R]) -> Running[R] | None:
+        """The running request whose prefill ends with this chunk."""
+        entry = self._queues.find(chunk.request)
+        return entry if entry is not None and chunk.start < entry.target <= chunk.end else None
 
     def _plan_first(self, draft: Draft[R]) -> None:
         """The request whose block had no room beside the decodes of the step before."""
