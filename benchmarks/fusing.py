@@ -48,6 +48,8 @@ STAGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "fused, compiled kernels": {},
     "compiled, int8": {"quantization": "int8"},
     "compiled, int4": {"quantization": "int4"},
+    "compiled, int8, inputs as they are": {"quantization": "int8", "dynamic_quantization": "off"},
+    "compiled, int4, inputs as they are": {"quantization": "int4", "dynamic_quantization": "off"},
 }
 """Settings of what comes on top of each other; the first is what the others are compared with."""
 

@@ -32,7 +32,13 @@ _TOKENS: Final = 32
 _TOGETHER: Final = 16
 _ENGINES: Final[Mapping[str, Mapping[str, Any]]] = {
     "bfloat16": {"fuse": False, "native": "off"},
-    **{variant.name: {"quantization": variant.name} for variant in SERVED},
+    **{
+        variant.name: {
+            "quantization": variant.name.partition(",")[0],
+            "dynamic_quantization": "on" if variant.rounds_rows else "off",
+        }
+        for variant in SERVED
+    },
 }
 """Settings by row: transformers' modules as they are, then each value of ``quantization``."""
 

@@ -25,22 +25,26 @@ class Variant:
     Attributes:
         dtype: of activations, and of weights where they have no format.
         compiled: on the compiled kernels; else transformers' modules as they are.
+        rounds_rows: whether inputs of layers with codes are rounded to 8 bits.
     """
 
     name: str
     dtype: str
     compiled: bool = True
     format: WeightFormat | None = None
+    rounds_rows: bool = False
 
 
 EXACT: Final = Variant("float32", "float32", compiled=False)
 PLAIN: Final = Variant("bfloat16", "bfloat16", compiled=False)
 SERVED: Final = (
     Variant("none", "bfloat16"),
-    Variant("int8", "bfloat16", format=WeightFormat.INT8),
-    Variant("int4", "bfloat16", format=WeightFormat.INT4),
+    Variant("int8", "bfloat16", format=WeightFormat.INT8, rounds_rows=True),
+    Variant("int8, inputs as they are", "bfloat16", format=WeightFormat.INT8),
+    Variant("int4", "bfloat16", format=WeightFormat.INT4, rounds_rows=True),
+    Variant("int4, inputs as they are", "bfloat16", format=WeightFormat.INT4),
 )
-"""By the names that ``quantization`` gives them."""
+"""By the names that ``quantization`` gives them, each with and without rounded inputs."""
 
 
 class WholeText:
@@ -92,7 +96,8 @@ class Forced:
         self.tokenizer = loaded.tokenizer
         self._adapter = loaded.adapter
         if variant.compiled:
-            fuse_model(self._adapter, Kit(open_kernels(cache), variant.format))
+            kit = Kit(open_kernels(cache), variant.format, rounds_rows=variant.rounds_rows)
+            fuse_model(self._adapter, kit)
         self._body = self._adapter.body()
 
     @torch.no_grad()

@@ -28,6 +28,7 @@ _REFUSED: dict[str, list[object]] = {
     "native": [True, "on", ""],
     "overlap_schedule": [True, "yes", "", None],
     "quantization": [None, "int2", "INT4"],
+    "dynamic_quantization": [None, True, "int8"],
     "debug": [1, None],
     "sliding_pages": [2, 0, True],
     "prefix_cache": [1, None, "off"],

@@ -37,6 +37,7 @@ PROOFS = ("off", "quick", "full")
 COSTS = ("measured", "free")
 NATIVE = ("auto", "off")
 QUANTIZATIONS = ("none", "int8", "int4")
+DYNAMIC = ("auto", "on", "off")
 _DTYPE_NAMES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
 PICTURE_SETTINGS = frozenset(entry.name for entry in fields(MediaSettings))
 _VARIABLES = "FIRSTLIGHT_"
@@ -261,6 +262,14 @@ class EngineConfig(MediaSettings):
         "How linear weights of the decoder are stored: blocks of 32 with a scale (int8), or with a "
         "scale and a least value (int4), as GGUF's Q8_0 and Q4_1. Needs the compiled kernels.",
         is_one_of(*QUANTIZATIONS),
+    )
+    dynamic_quantization: str = setting(
+        "auto",
+        "'auto', 'on' or 'off'",
+        "Whether the inputs of linear layers that are stored in fewer bits are rounded to 8 bits, "
+        "each 32 of a row with a scale, and multiplied as whole numbers. `auto` does so where the "
+        "CPU sums products of bytes by an instruction (AVX2, AVX-VNNI, AVX-512 VNNI).",
+        is_one_of(*DYNAMIC),
     )
     max_context: int | None = setting(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,20 @@ ASKED: list[Message] = user(picture(48, 64, seed=3), letters(37, seed=1))
 OTHERS = [user(letters(1 + 17 * n, seed=n)) for n in range(5)]
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
+KINDS: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "int4": {"dtype": "bfloat16", "quantization": "int4", "dynamic_quantization": "on"},
+    "int8": {"dtype": "float32", "quantization": "int8", "dynamic_quantization": "off"},
+}
+"""Settings of how rows are multiplied."""
+
+
+@pytest.fixture(params=KINDS)
 def llm(request: pytest.FixtureRequest, tiny_checkpoint: TinyCheckpoint) -> Iterator[LLM]:
     with tiny_llm(
         tiny_checkpoint("qwen3_vl"),
-        dtype=request.param,
+        **KINDS[request.param],
         prefill_buckets=(64, 1024),
         max_num_seqs=12,
         proof="off",
@@ -39,9 +49,11 @@ def test_neighbours_change_no_bit_of_the_log_probabilities(llm: LLM) -> None:
     assert among.logprobs == alone.logprobs
 
 
-def test_padding_and_graphs_change_no_bit(llm: LLM, tiny_checkpoint: TinyCheckpoint) -> None:
+def test_padding_and_graphs_change_no_bit(
+    llm: LLM, tiny_checkpoint: TinyCheckpoint, request: pytest.FixtureRequest
+) -> None:
     replayed = llm.chat([ASKED], PARAMS)[0]
-    dtype = llm.parts.config.dtype
-    with tiny_llm(tiny_checkpoint("qwen3_vl"), dtype=dtype, eager=True) as eager:
+    own = KINDS[request.node.callspec.params["llm"]]
+    with tiny_llm(tiny_checkpoint("qwen3_vl"), **own, eager=True) as eager:
         plain = eager.chat([ASKED], PARAMS)[0]
     assert plain.logprobs == replayed.logprobs

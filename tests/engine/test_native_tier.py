@@ -129,3 +129,26 @@ def test_a_weight_that_codes_cannot_hold_is_named() -> None:
     layer = torch.nn.Sequential(linear)
     with pytest.raises(ModelLoadError, match=r"0\.weight of a decoder layer: .*NaN.*INT4"):
         round_layer(layer, kernels, WeightFormat.INT4, FuseReport())
+
+
+@pytest.mark.parametrize(("asked", "dots", "rounds"), [
+    ("auto", True, True), ("auto", False, False), ("on", False, True), ("off", True, False),
+])  # fmt: skip
+def test_inputs_are_rounded_where_the_cpu_is_made_for_it(
+    asked: str, dots: bool, rounds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernels_are_here():
+        pytest.skip("no compiled kernels here")
+    monkeypatch.setattr(Kernels, "dots_bytes", property(lambda self: dots))
+    config = EngineConfig(quantization="int4", dynamic_quantization=asked)
+    assert open_tier(config, torch.float32).rounds_rows is rounds
+    plain = EngineConfig(dynamic_quantization="off" if asked == "on" else asked)
+    assert not open_tier(plain, torch.float32).rounds_rows
+
+
+def test_rounded_inputs_for_weights_that_are_not_are_refused() -> None:
+    config = EngineConfig(dynamic_quantization="on")
+    with pytest.raises(
+        ConfigError, match="quantization is 'none'; accepted: quantization = 'int8'"
+    ):
+        open_tier(config, torch.float32)

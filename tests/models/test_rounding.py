@@ -71,7 +71,7 @@ def test_a_quantised_engine_answers_like_transformers_with_rounded_weights(
 ) -> None:
     folder = tiny_checkpoint(family)
     rounded = rounded_checkpoint(folder, tmp_path / "rounded", quantization)
-    llm = tiny_llm(folder, quantization=quantization)
+    llm = tiny_llm(folder, quantization=quantization, dynamic_quantization="off")
     expected = reference(llm, rounded, PROMPTS[family], tokens=12)
     unrounded = reference(llm, folder, PROMPTS[family], tokens=1)
     assert (expected.logits - unrounded.logits).abs().max() > 1e-3, "rounding shows"
@@ -84,6 +84,68 @@ def test_a_quantised_engine_answers_like_transformers_with_rounded_weights(
     wanted = expected.logits.log_softmax(-1)
     for token, found in answer.logprobs[0].top:
         assert found == pytest.approx(float(wanted[token]), abs=1e-4)
+
+
+def rounded_inputs(x: Tensor) -> Tensor:
+    """What 8 bits should hold of rows: 127 steps each way to the largest of 32 values."""
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    step = blocks.abs().amax(-1, keepdim=True) / 127
+    return ((blocks / torch.where(step > 0, step, 1.0)).round() * step).reshape(x.shape)
+
+
+def rounding_its_inputs(path: Path) -> Any:
+    """transformers' model whose decoder layers and LM head get rounded inputs."""
+    model = reference_model(path)
+    inside = [m for m in model.get_decoder().layers.modules() if type(m) is nn.Linear]
+    for module in [*inside, model.get_output_embeddings()]:
+        module.register_forward_pre_hook(lambda _, given: (rounded_inputs(given[0]),))
+    return model
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("family", PROMPTS)
+def test_with_dynamic_quantization_it_is_transformers_with_rounded_inputs_too(
+    family: str,
+    quantization: str,
+    tiny_checkpoint: TinyCheckpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tiny_checkpoint(family)
+    rounded = rounded_checkpoint(folder, tmp_path / "rounded", quantization)
+    llm = tiny_llm(folder, quantization=quantization, dynamic_quantization="on")
+    # Of inputs that lie in the middle of two steps, either is right: these prompts have none.
+    parts: list[Part] = ["What is it?"] if family == "llama" else [picture(64, 32, seed=2), "What?"]
+    plain = reference(llm, rounded, parts, tokens=1).logits.log_softmax(-1)
+    monkeypatch.setattr("tests.oracle.reference_model", rounding_its_inputs)
+    wanted = reference(llm, rounded, parts, tokens=1).logits.log_softmax(-1)
+    assert (wanted - plain).abs().max() > 1e-2, "rounding shows"
+    params = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
+    answer = llm.chat(user(*parts), params)
+    assert answer.logprobs is not None
+    for token, found in answer.logprobs[0].top:
+        assert found == pytest.approx(float(wanted[token]), abs=1e-4)
+    assert llm.inspect()["kernels"]["dynamic_quantization"]
+
+
+@pytest.mark.usefixtures("kernels")
+def test_every_multiplication_with_codes_rounds_its_inputs_or_none_does(
+    tiny_checkpoint: TinyCheckpoint,
+) -> None:
+    for asked, wanted in (("on", True), ("off", False)):
+        llm = tiny_llm(
+            tiny_checkpoint("qwen3_vl"), quantization="int4", dynamic_quantization=asked, eager=True
+        )
+        modules = llm.parts.model.adapter.model.modules()
+        linears = [m for m in modules if isinstance(m, NativeLinear)]
+        coded = [m for m in linears if WeightFormat(m.format).has_codes]
+        assert {m.rounds_rows for m in coded} == {wanted}
+        assert not any(m.rounds_rows for m in linears if m not in coded)
+        told = llm.inspect()
+        assert told["fused"]["rounded_inputs"] == (len(coded) if wanted else 0)
+        assert told["kernels"]["dynamic_quantization"] is wanted
+        assert ("their inputs in int8" in llm.parts.native.sentence()) is wanted
 
 
 @pytest.mark.usefixtures("kernels")

@@ -82,6 +82,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "sliding_pages": "Pages of the pool of layers with a sliding window.",
     "prefix_cache": "Start a prompt behind what was computed of its beginning before.",
     "encoder_cache_bytes": "Limit of the cache of encoded pictures; 0 keeps none.",
+    "dynamic_quantization": "Inputs of layers in fewer bits rounded to 8: auto, on or off.",
     "fuse": "Swap modules of the decoder for equal faster ones.",
     "cache_dir": "Folder for what can be made again.",
     "trust_remote_code": "Run code that a checkpoint brings.",

@@ -67,7 +67,7 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
     adapter = model.adapter
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
-    kit = Kit(native.kernels, native.format)
+    kit = Kit(native.kernels, native.format, rounds_rows=native.rounds_rows)
     fused = fuse_model(adapter, kit, _freeing(adapter.model)) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     windows = [f.window for f in model.layers]

@@ -29,11 +29,13 @@ class NativeTier:
         kernels: None if torch's kernels are used.
         reason: why that is so; empty where ``kernels`` is there.
         format: how linear weights are stored; None as they are.
+        rounds_rows: whether inputs of layers with codes are rounded to 8 bits.
     """
 
     kernels: Kernels | None
     reason: str = ""
     format: WeightFormat | None = None
+    rounds_rows: bool = False
 
     def describe(self) -> dict[str, Any]:
         """For reports, ready for JSON."""
@@ -44,6 +46,7 @@ class NativeTier:
             "library": None if kernels is None else str(kernels.path),
             "threads": None if kernels is None else kernels.threads,
             "quantization": "none" if self.format is None else self.format.name.lower(),
+            "dynamic_quantization": self.rounds_rows,
         }
 
     def sentence(self) -> str:
@@ -52,6 +55,7 @@ class NativeTier:
             return f"torch's ({self.reason})"
         threads = self.kernels.threads
         each = "" if self.format is None else f", weights in {self.format.name.lower()}"
+        each += ", their inputs in int8" if self.rounds_rows else ""
         return f"compiled for this CPU, {threads} thread{'' if threads == 1 else 's'}{each}"
 
     def attention(self, pool: KVPool) -> Any:
@@ -72,7 +76,8 @@ def open_tier(config: EngineConfig, dtype: torch.dtype) -> NativeTier:
     """The kernels as configured; they are compiled now if this machine has not done so yet.
 
     Raises:
-        ConfigError: weights of fewer bits are asked for, and the kernels are not there.
+        ConfigError: weights of fewer bits are asked for, and the kernels are not there; inputs of
+            fewer bits are asked for, and weights are not.
     """
     reason = _reason_against(config, dtype)
     kernels = None
@@ -86,10 +91,23 @@ def open_tier(config: EngineConfig, dtype: torch.dtype) -> NativeTier:
             f"quantization = {config.quantization!r} needs the compiled kernels, which are not "
             f"used here: {reason}; accepted: quantization = 'none'"
         )
-    return NativeTier(kernels, reason or "", _FORMATS[config.quantization])
+    format = _FORMATS[config.quantization]
+    return NativeTier(kernels, reason or "", format, _rounds_rows(config, kernels))
 
 
 _FORMATS = {"none": None, "int8": WeightFormat.INT8, "int4": WeightFormat.INT4}
+
+
+def _rounds_rows(config: EngineConfig, kernels: Kernels | None) -> bool:
+    asked = config.dynamic_quantization
+    if asked == "on" and config.quantization == "none":
+        raise ConfigError(
+            "dynamic_quantization = 'on' is for weights in fewer bits, and quantization is 'none'; "
+            "accepted: quantization = 'int8' or 'int4', or dynamic_quantization = 'auto'"
+        )
+    if kernels is None or config.quantization == "none" or asked == "off":
+        return False
+    return asked == "on" or kernels.dots_bytes
 
 
 def _reason_against(config: EngineConfig, dtype: torch.dtype) -> str | None:

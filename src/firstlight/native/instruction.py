@@ -26,6 +26,8 @@ class Op(IntEnum):
     PACK = 9
     UNPACK = 10
     ACTIVATE = 11
+    ROUND_ROWS = 12
+    LINEAR_INT8 = 13
     LAYER_NORM = 20
     LAY_OUT_SEGMENTS = 21
     ATTEND_SEGMENTS = 22

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firstlight.native import calls, encoder_ops
+from firstlight.native import calls, encoder_ops, int8_ops
 from firstlight.native.instruction import Instruction
 from firstlight.native.kernels import Kernels
 from firstlight.native.ops import scratch_of, stand_ins
@@ -19,8 +19,8 @@ Lowered = Sequence[Instruction] | None
 class NativeLowering:
     """Says which operations the kernels compute, and makes programs of them.
 
-    Partial results of attention lie in one block of memory for all graphs of this lowering, which
-    must therefore not run at the same time.
+    Partial results of attention, and rows that were rounded for a linear layer, lie in one block of
+    memory each for all graphs of this lowering, which must therefore not run at the same time.
     """
 
     form = "native"
@@ -29,6 +29,7 @@ class NativeLowering:
         self._kernels = kernels
         self._scratch = torch.empty(0)
         self._keys = torch.empty(0)
+        self._codes = torch.empty(0, dtype=torch.uint8)
         self.stand_ins: Mapping[Any, Callable[..., Any]] = stand_ins()
         self._rules: dict[str, Callable[..., Lowered]] = {
             "firstlight.linear.default": _linear,
@@ -39,6 +40,7 @@ class NativeLowering:
             "firstlight.attend_rows.default": self._attend_rows,
             "aten.add.Tensor": _add,
             **encoder_ops.rules(self._key_memory),
+            **int8_ops.rules(self._code_memory),
         }
 
     def lower(self, name: str, args: Sequence[Any], outs: Sequence[Tensor | None]) -> Lowered:
@@ -68,6 +70,11 @@ class NativeLowering:
         if self._keys.numel() < n or self._keys.dtype is not dtype:
             self._keys = torch.empty(n, dtype=dtype)  # as above
         return self._keys
+
+    def _code_memory(self, n: int) -> Tensor:
+        if self._codes.numel() < n:
+            self._codes = torch.empty(n, dtype=torch.uint8)  # as above
+        return self._codes
 
 
 def _linear(

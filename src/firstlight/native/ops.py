@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from firstlight.native import calls, checks, encoder_ops
+from firstlight.native import calls, checks, encoder_ops, int8_ops
 from firstlight.native.instruction import Instruction
 
 LINEAR = "linear(Tensor x, Tensor weight, Tensor? bias, int format, int out_features) -> Tensor"
@@ -37,7 +37,8 @@ class Runner(Protocol):
 def register(runner: Runner) -> None:
     """Define the operations with torch; once a process, as torch's registry wants it."""
     library: Any = torch.library.Library("firstlight", "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel in (_kernels(runner) | encoder_ops.kernels(runner)).items():
+    every = _kernels(runner) | encoder_ops.kernels(runner) | int8_ops.kernels(runner)
+    for schema, kernel in every.items():
         library.define(schema)
         library.impl(schema.partition("(")[0], kernel, "CPU")
     # torch drops the definitions with this object, so it lives as long as torch's registry.
@@ -132,4 +133,5 @@ def stand_ins() -> dict[Any, Callable[..., Any]]:
         ops.gate.default: lambda x, kind: x.new_zeros(gate_shape(x)),
         ops.attend_rows.default: lambda *_: None,
         **encoder_ops.stand_ins(),
+        **int8_ops.stand_ins(),
     }

@@ -21,11 +21,13 @@ class Kit:
         format: how linear weights of the decoder are stored; None as they are.
         segments: whether towers are to find the borders of pictures without asking the host where
             there are no compiled kernels for that, so that graphs can hold them.
+        rounds_rows: whether layers with codes are to round their inputs once all is checked.
     """
 
     kernels: Kernels | None = None
     format: WeightFormat | None = None
     segments: bool = False
+    rounds_rows: bool = False
 
     def linear(self, layers: Sequence[nn.Linear]) -> nn.Module:
         """One or several linear layers of the same input as a single multiplication."""
@@ -45,6 +47,10 @@ class NativeLinear(nn.Module):
 
     A row's result does not depend on the rows beside it, and few rows cost little more than the
     reading of the weight.
+
+    Attributes:
+        rounds_rows: whether inputs are rounded to 8 bits and multiplied as whole numbers; only for
+            a weight that is stored as codes.
     """
 
     def __init__(self, weight: PackedWeight, bias: Tensor | None) -> None:
@@ -57,13 +63,30 @@ class NativeLinear(nn.Module):
         self.out_features = weight.out_features
         self.in_features = weight.in_features
         self.bias = bias
+        self.rounds_rows = False
 
     def forward(self, x: Tensor) -> Tensor:
         """``[..., in_features]`` to ``[..., out_features]``."""
-        y: Tensor = torch.ops.firstlight.linear(
-            x, self.data, self.bias, self.format, self.out_features
-        )
+        ops = torch.ops.firstlight
+        op = ops.linear_int8 if self.rounds_rows else ops.linear
+        y: Tensor = op(x, self.data, self.bias, self.format, self.out_features)
         return y
+
+
+def round_rows(model: nn.Module) -> int:
+    """Let all layers of a model whose weights are codes round their inputs to 8 bits.
+
+    To be called when modules are put together and checked: with rounded inputs they would not
+    equal, within the roundings of a type, what they replace.
+
+    Returns:
+        How many there are.
+    """
+    found = [m for m in model.modules() if isinstance(m, NativeLinear)]
+    found = [m for m in found if WeightFormat(m.format).has_codes]
+    for module in found:
+        module.rounds_rows = True
+    return len(found)
 
 
 class NativeNorm(nn.Module):

@@ -11,7 +11,7 @@ from torch import nn
 from firstlight.models.adapter import Adapter
 from firstlight.models.fuse.decoder import fuse_decoder
 from firstlight.models.fuse.embedding import can_share, share_head
-from firstlight.models.fuse.kit import Kit, NativeLinear
+from firstlight.models.fuse.kit import Kit, NativeLinear, round_rows
 from firstlight.models.fuse.linear import has_faster_layout
 from firstlight.models.fuse.patches import fuse_patches
 from firstlight.models.fuse.report import FuseReport
@@ -50,6 +50,8 @@ def fuse_model(
     _pack_head(adapter, report, kit)
     fuse_patches(adapter.model, report)
     fuse_towers(adapter, report, kit)
+    if kit.rounds_rows:
+        report.rounded_inputs = round_rows(adapter.model)
     freed()
     return report
 

@@ -11,6 +11,7 @@ class FuseReport:
 
     Attributes:
         stored: how many linear layers hold their weights in which format of fewer bits.
+        rounded_inputs: how many multiplications round their inputs to 8 bits.
         one_row_per_request: the body returns ``[B, hidden_size]``, the last row of each request,
             and not a row per token.
     """
@@ -18,6 +19,7 @@ class FuseReport:
     swapped: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     stored: dict[str, int] = field(default_factory=dict)
+    rounded_inputs: int = 0
     one_row_per_request: bool = False
 
     def count(self, name: str) -> None:

@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "elementwise.h"
 #include "instruction.h"
+#include "int8_rows.h"
 #include "linear.h"
 #include "machine.h"
 #include "norms.h"
@@ -18,7 +19,8 @@ namespace firstlight {
 
 std::uint32_t pieces_of(const Instruction& i) {
   switch (i.op) {
-    case Op::LINEAR: return LinearPieces(i).count();
+    case Op::LINEAR:
+    case Op::LINEAR_INT8: return LinearPieces(i).count();
     case Op::ATTEND: return AttendPieces(i).count();
     case Op::MERGE_SPLITS: return std::uint32_t(i.n[0]);
     case Op::PACK:
@@ -52,6 +54,8 @@ void compute(const Instruction& i, std::uint32_t piece, Scratch& scratch) {
     case Op::ATTEND_TILES: return attend_tiles<T>(i, piece);
     case Op::PACK: return pack<T>(i, piece);
     case Op::UNPACK: return unpack<T>(i, piece);
+    case Op::ROUND_ROWS: return round_rows<T>(i, piece);
+    case Op::LINEAR_INT8: return linear_int8<T>(i, piece);
   }
 }
 
@@ -82,6 +86,8 @@ std::int32_t fl_version() { return 2; }
 // Of sixteen outputs.
 std::int64_t fl_panel_bytes(std::int32_t kind, std::int64_t k) { return panel_bytes(kind, k); }
 std::int64_t fl_instruction_bytes() { return sizeof(Instruction); }
+// Whether this CPU has an instruction that sums products of bytes.
+std::int32_t fl_dots_bytes() { return DOTS_BYTES; }
 
 // Null if there is no memory for it.
 void* fl_open(std::int32_t threads) {
