@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from firstlight.graphs import TapeBackend
-from firstlight.native import Kernels, NativeLowering, WeightFormat
+from firstlight.native import Kernels, NativeLowering, WeightFormat, calls
+from firstlight.native.instruction import Op
 from tests.graphs.tape import capture, check, refresh
 from tests.graphs.test_tape_programs import program
 from tests.native.attention_cases import Case, Memory
@@ -91,6 +92,18 @@ def test_neighbours_become_one_call(backend: TapeBackend, kernels: Kernels) -> N
     weights = {"scale": scale, "weight": weight.data}
     graph = check(body, x, weights=weights, backend=backend)
     assert set(forms_of(graph)) == {LOWERED}
+
+
+def test_instructions_of_a_program_can_be_run_one_by_one(kernels: Kernels) -> None:
+    x, y, z = torch.randn(9, 64), torch.empty(9, 64), torch.empty(9, 64)
+    adds = [calls.add_call(x, x, y), calls.add_call(y, x, z)]
+    program = kernels.program([add for add in adds if add is not None])
+    for number, (one, alone) in enumerate(program.each()):
+        assert Op(one.op) is Op.ADD
+        z.zero_()
+        alone()
+        assert (z != 0).any() == (number == 1)
+    assert torch.equal(z, x + x + x)
 
 
 def test_a_rotation_whose_tables_lie_apart_is_left_to_the_operation(backend: TapeBackend) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -64,14 +64,14 @@ class Kernels:
         """Run with so many threads from the next program on."""
         self._library.fl_resize(self._machine, threads)
 
-    def program(self, instructions: Sequence[Instruction]) -> Callable[[], None]:
+    def program(self, instructions: Sequence[Instruction]) -> Program:
         """A call that runs the instructions in order.
 
         Each starts when the one before it is done. The call keeps their tensors alive.
         """
         array = self._ready(instructions)
         kept = (self, *instructions)
-        return _Program(self._library.fl_run, self._machine, array, len(instructions), kept)
+        return Program(self._library.fl_run, self._machine, array, len(instructions), kept)
 
     def run(self, *instructions: Instruction) -> None:
         """Run instructions once."""
@@ -106,7 +106,7 @@ class Kernels:
         return array
 
 
-class _Program:
+class Program:
     """A plain call with prepared arguments: no work is left for the replay."""
 
     __slots__ = ("_arguments", "_kept", "_run")
@@ -118,6 +118,12 @@ class _Program:
 
     def __call__(self) -> None:
         self._run(*self._arguments)
+
+    def each(self) -> Iterator[tuple[Instruction, Callable[[], None]]]:
+        """The instructions in order, each with a call that runs it alone: for who times them."""
+        machine, array, _ = self._arguments
+        for one in array:
+            yield one, partial(self._run, machine, ctypes.byref(one), 1)
 
 
 def _load(path: Path) -> Any:
