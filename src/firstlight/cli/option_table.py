@@ -105,6 +105,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "api_key_file": "API keys, one a line. FIRSTLIGHT_API_KEY gives some as well.",
     "api_keys": "API key. Others on this machine see what is typed; a file is safer.",
     "cors_origins": "Origins whose pages may call the server; * for all.",
+    "allowed_hosts": "Host names that requests may ask for, beside addresses and localhost.",
     "max_waiting": "Requests that may wait; more are refused with 429.",
     "max_waiting_bytes": "Bytes that all requests in the house may have.",
     "prepared_ahead": "Requests that may be prepared beside those that run.",

@@ -20,6 +20,7 @@ from firstlight import __version__
 from firstlight.errors import FirstlightError
 from firstlight.server.failures import ApiError, Failure, failure_of
 from firstlight.server.gate import OPEN_PATHS, BodyLimit, KeyCheck, RequestLog
+from firstlight.server.hosts import HostCheck, accepted_hosts
 from firstlight.server.keys import KeyRing
 from firstlight.server.openapi import document
 from firstlight.server.parsing import failure_of_validation
@@ -86,6 +87,9 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
             allow_headers=["authorization", "content-type", "x-request-id", "x-firstlight-timings"],
             expose_headers=["x-request-id", "server-timing", "retry-after"],
         )
+    hosts = accepted_hosts(settings, keyed=bool(keys))
+    if hosts is not None:
+        app = HostCheck(app, hosts)
     app = RequestLog(app, service.metrics.answered)
     return app if service.tracing is None else service.tracing.around(app)
 

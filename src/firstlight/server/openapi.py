@@ -55,6 +55,7 @@ _ERRORS: Final[Mapping[int, str]] = MappingProxyType(
     {
         400: "The request is wrong; `param` is the field.",
         401: "No key, or none of the server's.",
+        403: "The Host header names a host that this server does not answer to.",
         404: "Another model, or no such path.",
         408: "The body stopped coming.",
         413: "The body is too large.",
@@ -65,7 +66,7 @@ _ERRORS: Final[Mapping[int, str]] = MappingProxyType(
         504: "It took longer than a request may.",
     }
 )
-_WITHOUT_BODY: Final = (401, 404, 500, 503)
+_WITHOUT_BODY: Final = (401, 403, 404, 500, 503)
 
 
 def document(api: FastAPI, *, keyed: bool) -> None:

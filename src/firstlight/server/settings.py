@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -25,7 +26,13 @@ from firstlight.settings import (
     setting,
 )
 
+_HOST = re.compile(r"\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", re.ASCII)
 _SECONDS = "a number of seconds above 0"
+
+
+def _is_host(value: object) -> bool:
+    """Whether it is a name without scheme, port or path, ``.name`` for all below it, or ``*``."""
+    return isinstance(value, str) and bool(_HOST.fullmatch(value))
 
 
 def is_bare_url(value: object) -> bool:
@@ -94,6 +101,15 @@ class ServerSettings:
         "origins, as a list or as text like 'https://a.example'",
         "Origins whose pages may call the server from a browser; `*` for all. Empty: none.",
         is_tuple_of(is_text),
+        parse_list,
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "host names, as a list or as text like 'a.example,.example.org'",
+        "Names that requests may ask for in their Host header, beside addresses and localhost; "
+        "`.example.org` stands for all below it, `*` for all. Empty: all, but on loopback without "
+        "a key none, since a page elsewhere could give its own name this machine's address.",
+        is_tuple_of(_is_host),
         parse_list,
     )
     max_body_bytes: int = setting(
