@@ -25,7 +25,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "errors": frozenset(),
     "settings": frozenset({"errors"}),
     "media_settings": frozenset({"settings"}),
-    "config": frozenset({"errors", "settings", "media_settings"}),
+    "bucket_settings": frozenset({"errors", "settings"}),
+    "config": frozenset({"errors", "settings", "media_settings", "bucket_settings"}),
     "contract": frozenset({"errors"}),
     # Host values to a device: for all who fill what a step reads.
     "transfer": frozenset(),
@@ -66,6 +67,7 @@ NO_TORCH: Final = (
     "errors",
     "settings",
     "media_settings",
+    "bucket_settings",
     "config",
     "contract",
     "core",

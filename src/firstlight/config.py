@@ -7,14 +7,13 @@ server; and for the command line every ``FIRSTLIGHT_...``. It sets ``GOMP_SPINCO
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 
+from firstlight.bucket_settings import BUCKETS, is_ladder, parse_ladder
 from firstlight.errors import ConfigError
 from firstlight.media_settings import MediaSettings
 from firstlight.settings import (
@@ -44,7 +43,6 @@ _VARIABLES = "FIRSTLIGHT_"
 _GPU_MEMORY = 0.9
 PAGE_SIZE = 16
 """Tokens of a page where nothing wants another size."""
-_BUCKETS = "ints from 1, as an ascending list, as text like '64,128,256', or the path of a file"
 
 
 def _is_device(value: object) -> bool:
@@ -52,58 +50,6 @@ def _is_device(value: object) -> bool:
         return False
     kind, colon, number = value.partition(":")
     return value == "cpu" or (kind == "cuda" and number.isdecimal() == bool(colon))
-
-
-def _is_ladder(value: object) -> bool:
-    if not isinstance(value, tuple) or not value or not all(map(is_int(1), value)):
-        return False
-    return all(a < b for a, b in pairwise(value))
-
-
-def _parse_ladder(value: object) -> object:
-    """``'128, 64'``, ``[64, 128]`` or a file -> ``(64, 128)``; the rest is left for the check.
-
-    What is typed may stand in any order, as in ``firstlight.graphs.parse_ladder``.
-    """
-    if isinstance(value, str):
-        parts = [part.strip() for part in value.split(",")]
-        if all(p.isdecimal() for p in parts):
-            return tuple(sorted({int(p) for p in parts}))
-        looks_like_a_file = Path(value).suffix or os.sep in value
-        return _read_ladder(Path(value)) if looks_like_a_file or Path(value).is_file() else value
-    if isinstance(value, Path):
-        return _read_ladder(value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _read_ladder(path: Path) -> tuple[int, ...]:
-    """The buckets of a file: JSON, a list or an object with ``buckets``; or ints in a text.
-
-    Raises:
-        ConfigError: it cannot be read or holds anything else, or the ints do not ascend.
-    """
-    try:
-        text = path.expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the bucket file {path} cannot be read: {error}") from error
-    if text.startswith(("[", "{")):
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise ConfigError(f"the bucket file {path} is no JSON: {error}") from error
-        if isinstance(found, dict):
-            found = found.get("buckets")
-        sizes = tuple(found) if isinstance(found, list) else found
-    else:
-        lines = (line.partition("#")[0] for line in text.splitlines())
-        words = " ".join(lines).replace(",", " ").split()
-        sizes = tuple(int(word) if word.isdecimal() else word for word in words)
-    if not _is_ladder(sizes):
-        raise ConfigError(
-            f"the bucket file {path} holds {sizes!r:.80}; a JSON list, a JSON object with "
-            "'buckets' or a text of ascending ints from 1 is expected"
-        )
-    return sizes
 
 
 def cache_dir_from(environ: Mapping[str, str]) -> Path:
@@ -349,17 +295,17 @@ class EngineConfig(MediaSettings):
     )
     prefill_buckets: tuple[int, ...] | None = setting(
         None,
-        f"{_BUCKETS}, or None for the default ladder",
+        f"{BUCKETS}, or None for the default ladder",
         "Token counts for which a prefill graph is captured.",
-        or_none(_is_ladder),
-        _parse_ladder,
+        or_none(is_ladder),
+        parse_ladder,
     )
     decode_buckets: tuple[int, ...] | None = setting(
         None,
-        f"{_BUCKETS}, or None for powers of two up to max_num_seqs",
+        f"{BUCKETS}, or None for powers of two up to max_num_seqs",
         "Request counts for which a decode graph is captured.",
-        or_none(_is_ladder),
-        _parse_ladder,
+        or_none(is_ladder),
+        parse_ladder,
     )
     padding_cost: str = setting(
         "measured",

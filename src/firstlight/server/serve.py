@@ -226,15 +226,20 @@ def serve(
             on_ready=lambda url: show(f"listening  {url}"),
             ends_when_failed=supervised,
         )
-        try:
-            server.run(sockets=[listening])
-        finally:
-            if service.parts.pipeline is not None:
-                service.parts.pipeline.close()
-        if server.failed:
-            sys.exit(ENGINE_FAILED)
+        _run(server, service, listening)
 
     return run
+
+
+def _run(server: Server, service: Service, listening: socket.socket) -> None:
+    """Serve until the end; an engine that failed ends the process so that a supervisor sees it."""
+    try:
+        server.run(sockets=[listening])
+    finally:
+        if service.parts.pipeline is not None:
+            service.parts.pipeline.close()
+    if server.failed:
+        sys.exit(ENGINE_FAILED)
 
 
 def uvicorn_config(service: Service, keys: KeyRing) -> uvicorn.Config:
