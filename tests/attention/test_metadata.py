@@ -95,6 +95,20 @@ def test_only_a_run_of_pages_gets_a_run_start() -> None:
     assert [row[3] for row in found["attention_rows"]] == [4, -1, -1, -1, -1]  # type: ignore[index]
 
 
+def test_few_rows_of_a_prompt_are_marked_with_where_they_begin() -> None:
+    placed = [(pages(4, 5), 3), (pages(6, 5), 7), (pages(7, 8), 8), (pages(9, 12), 8)]
+    found = full([RowsInMemory(p, 0, end, is_prompt=True) for p, end in placed])
+    # -3 less the slot, -2 without a run; eight rows are not few.
+    assert [row[3] for row in found["attention_rows"]] == [-3 - 16, -2, 28, -1]  # type: ignore[index]
+
+
+def test_a_window_of_few_rows_of_a_prompt_is_marked_on_its_own_side() -> None:
+    sliding = bound({2: 6, 3: 7})
+    found = values([RowsInMemory(pages(1, 2, 3), 9, 11, is_prompt=True)], sliding=sliding)
+    assert found["attention_rows"] == [[0, 2, 11, -3 - 4]]
+    assert found["attention_rows.window_4"] == [[0, 2, 11, -3 - (6 * 4 + 2)]]
+
+
 def test_neighbours_in_the_batch_do_not_tear_a_run_or_join_one() -> None:
     placed = [(4, 5), (6, 7), (9, 8), (9, 10)]
     found = full([RowsInMemory(pages(*p), 0, 2) for p in placed], page_size=1)

@@ -14,6 +14,7 @@ from tests.bench.fake_server import FakeServer, answer, serving
 from tests.conftest import TinyCheckpoint
 
 import firstlight
+from firstlight.cli.bench_serve_tables import _in_percent
 from firstlight.cli.main import main
 
 Capsys = pytest.CaptureFixture[str]
@@ -54,6 +55,13 @@ def test_a_load_is_shown_written_and_drawn(
     assert (made["totals"]["answered"], made["settings"]["concurrency"]) == (4, 2)
     assert len(fake.asked) == 5
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
+
+
+def test_shares_are_shown_in_percent_and_unknown_ones_are_left_out() -> None:
+    row = {"phase": "prefill", "batches": 3, "from_graphs": 0.6667, "padding": 0.0}
+    nothing = {"phase": "decode", "batches": 0, "from_graphs": None, "padding": None}
+    assert _in_percent(row) == row | {"from_graphs": "66.7%", "padding": "0.0%"}
+    assert _in_percent(nothing) == nothing
 
 
 def test_errors_are_shown_by_kind_and_no_answer_at_all_is_code_1(

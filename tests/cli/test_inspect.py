@@ -72,3 +72,9 @@ def test_a_file_of_lengths_is_read_before_a_model_is_loaded(capsys: Capsys) -> N
     assert main(["inspect", "--lengths", "none.txt"], open_model=model.open) == 2
     assert model.config is None
     assert "none.txt" in capsys.readouterr().err
+
+
+def test_faults_and_what_runs_eager_come_first(capsys: Capsys) -> None:
+    main(["inspect"], open_model=FakeModel().open)
+    titles = [line for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()]
+    assert titles[:3] == ["Faults: none", "Runs eager", "Model"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -361,6 +361,17 @@ def test_a_failing_request_leaves_the_other_picture_of_it_usable() -> None:
         raise rig.failed[broken]
     assert (broken.media, rig.cache.usage().entries) == ({}, 1)
     rig.assert_idle()
+
+
+def test_an_error_of_a_video_says_that_it_is_one() -> None:
+    rig = Rig(spoiling(2, lambda rows: rows[1:]))
+    broken = request(image(1), 1, image(2))
+    artifacts = broken.prompt.artifacts
+    video = replace(artifacts[1], modality="video")
+    broken.prompt = replace(broken.prompt, artifacts=(artifacts[0], video))
+    rig.step((broken, 0, 13))
+    with pytest.raises(MediaError, match=r"^video 1: the video was encoded into \d+ rows"):
+        raise rig.failed[broken]
 
 
 @pytest.mark.parametrize("error", [MediaError, RuntimeError, AttributeError, ZeroDivisionError])

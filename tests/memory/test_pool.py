@@ -67,7 +67,7 @@ def test_a_pool_that_the_system_refuses_names_what_to_set() -> None:
         pool(n_pages=[1 << 56, 4])
 
 
-def test_rows_are_copied_on_the_side_of_each_layer_and_nothing_else_is_written() -> None:
+def test_rows_are_copied_on_the_side_of_each_layer_and_no_other_page_is_written() -> None:
     made = pool()
     tensors = (*made.keys, *made.values)
     for tensor in tensors:
@@ -76,5 +76,8 @@ def test_rows_are_copied_on_the_side_of_each_layer_and_nothing_else_is_written()
     made.copy_rows([(3, 7), (1, 2)], rows=5)
     for tensor, old, side in zip(tensors, before, (0, 1, 1) * 2, strict=True):
         source, target = ((3, 7), (1, 2))[side]
-        old[target, :5] = old[source, :5]
-        assert torch.equal(tensor, old)
+        assert torch.equal(tensor[target, :5], old[source, :5])
+        others = [page for page in range(len(old)) if page != target]
+        assert torch.equal(tensor[others], old[others])
+    with pytest.raises(ValueError, match="9 rows of pages of 8"):
+        made.copy_rows([(3, 7), (1, 2)], rows=9)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 import torch
 from torch import Tensor
 
 from firstlight.attention.cpu import attention_
+from firstlight.attention.metadata import FEW_ROWS, SCATTERED
 from firstlight.native import Kernels, can_attend
-from firstlight.native.calls import LARGEST_HEAD, LONGEST_SPLIT, splits_of
+from firstlight.native.calls import FEWEST_ROWS, LARGEST_HEAD, LONGEST_SPLIT, splits_of
 from tests.native.attention_cases import PADDING, Case, Memory, random_case
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -120,11 +123,13 @@ def test_a_requests_bits_do_not_depend_on_the_others(
 
 @pytest.mark.parametrize("dtype", [F32, BF16])
 @pytest.mark.parametrize("window", [0, 40])
-@pytest.mark.parametrize("pieces", [(70,), (35, 35), (8, 62), (20, 33, 17)])
+@pytest.mark.parametrize("run", [True, False])
+@pytest.mark.parametrize(
+    "pieces", [(70,), (35, 35), (8, 62), (20, 33, 17), (69, 1), (1, 3, 7, 59), (7,) * 10]
+)
 def test_a_rows_bits_do_not_depend_on_how_a_prompt_is_cut(
-    kernels: Kernels, dtype: torch.dtype, window: int, pieces: tuple[int, ...]
+    kernels: Kernels, dtype: torch.dtype, window: int, pieces: tuple[int, ...], run: bool
 ) -> None:
-    """As long as each piece is long enough for tiles."""
     want = Memory(Case(((70, 70),), dtype=dtype, window=window)).attend()[:70]
     whole = Memory(Case(((70, 70),), dtype=dtype, window=window))
     found, first = [], 0
@@ -132,7 +137,8 @@ def test_a_rows_bits_do_not_depend_on_how_a_prompt_is_cut(
         seen = max(first - window + 1, 0) if window else 0
         out = torch.empty(rows, *want.shape[1:], dtype=dtype)
         part = slice(first, first + rows)
-        facts = torch.tensor([[0, rows, first + rows, 16 + seen]])
+        slot = 16 + seen if run else SCATTERED
+        facts = torch.tensor([[0, rows, first + rows, -3 - slot if rows < FEW_ROWS else slot]])
         torch.ops.firstlight.attend_rows(
             whole.q[part], whole.k[part], whole.v[part], whole.k_pool, whole.v_pool,
             whole.locations[part], whole.table, facts, None, out, 64**-0.5, window, False,
@@ -151,6 +157,25 @@ def test_a_rows_bits_do_not_depend_on_where_its_pages_are(
     want = memory.attend()
     memory.facts[:, 3] = -1
     assert torch.equal(memory.attend(), want)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_few_rows_of_a_prompt_among_many_of_others_have_the_bits_of_a_long_chunk(
+    kernels: Kernels, dtype: torch.dtype
+) -> None:
+    whole, mixed = (Memory(Case(((20, 40), (3, 60), (1, 30)), dtype=dtype)) for _ in range(2))
+    want = whole.attend()
+    for part in (slice(0, 17), slice(17, 20)):  # the first request's rows, in two steps
+        rows = part.stop - part.start
+        mixed.facts[0] = torch.tensor([part.start, rows, 20 + part.stop, whole.facts[0, 3]])
+        mixed.facts[0, 3] = -3 - whole.facts[0, 3] if rows < FEW_ROWS else whole.facts[0, 3]
+        assert torch.equal(mixed.attend()[part], want[part])
+
+
+def test_what_counts_as_few_rows_is_the_same_for_metadata_and_kernels() -> None:
+    source = files("firstlight.native").joinpath("source/attention.h").read_text()
+    assert f"constexpr int FEWEST_ROWS = {FEW_ROWS};" in source
+    assert FEWEST_ROWS == FEW_ROWS
 
 
 def test_what_heads_there_is_room_for() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Phase
@@ -91,6 +95,20 @@ def test_the_kernels_are_named_with_the_reason_if_they_are_torchs(parts: Parts) 
     native = parts.native
     assert found.startswith("compiled for this CPU" if native.kernels else "torch's (")
     assert native.reason in found
+
+
+@pytest.mark.parametrize(
+    ("model", "quantization", "said"),
+    [("/a/Model.GGUF", "none", True), ("/a/m.gguf", "int4", False), ("/a/m", "none", False)],
+)
+def test_a_gguf_file_whose_weights_are_widened_says_how_to_keep_them_in_fewer_bits(
+    parts: Parts, model: str, quantization: str, said: bool
+) -> None:
+    config = replace(parts.config, model=model, quantization=quantization)
+    native = replace(parts.native, kernels=cast(Any, SimpleNamespace(threads=1)))
+    lines = _lines(replace(parts, config=config, native=native), ServerSettings(), {})
+    hint = "weights of the GGUF file are held as float32; --quantization int4 or int8"
+    assert (hint in " ".join(" ".join(lines).split())) is said
 
 
 def test_keys_of_the_settings_open_the_server_and_are_not_shown(parts: Parts) -> None:

@@ -22,12 +22,15 @@ class RowsInMemory:
         pages: the request's virtual pages, from position 0 on.
         blocks: half-open ranges of positions whose rows see each other (prefix-LM media); those
             that do not touch ``[start, end)`` are passed over.
+        is_prompt: whether all of them are a prompt's. Kernels may compute few rows in another way
+            than many; those of a prompt, which is cut anywhere, are all computed alike.
     """
 
     pages: Sequence[VirtualPage]
     start: int
     end: int
     blocks: Sequence[tuple[int, int]] = ()
+    is_prompt: bool = False
 
 
 class Batch:
@@ -35,6 +38,7 @@ class Batch:
 
     Attributes:
         starts, ends, n_rows, first_row: int64 ``[B]``.
+        of_prompt: bool ``[B]``.
         owner_of_row, position_of_row: int64 ``[T]``; page_of_row and offset_of_row: where in the
             request's pages that is.
         pages: int64 ``[n]``, the virtual pages of all requests' positions ``[0, end)``;
@@ -54,6 +58,7 @@ class Batch:
         self.ends = np.array([r.end for r in rows], dtype=np.int64)
         self.n_rows = self.ends - self.starts
         self.first_row = self.n_rows.cumsum() - self.n_rows
+        self.of_prompt = np.array([r.is_prompt for r in rows], dtype=np.bool_)
         self.owner_of_row, within = _count(self.n_rows)
         self.position_of_row = within + self.starts[self.owner_of_row]
         self.page_of_row, self.offset_of_row = np.divmod(self.position_of_row, page_size)

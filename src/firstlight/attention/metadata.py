@@ -8,7 +8,9 @@ Slots of each side (B requests, T rows); the full side has the bare names, a win
   write, each at its index in the context; the sink elsewhere;
 * ``attention_rows`` int64 ``[B, 4]``: first row, rows, context length after the step, and ``run``:
   the physical token slot of the first position that the request's rows see on this side, if all
-  that they see lies in one run of pages, else -1.
+  that they see lies in one run of pages, else -1. Fewer than ``FEW_ROWS`` rows that are a prompt's
+  have ``-3 - slot`` and -2 there: the compiled kernels compute them as they do many rows, and for
+  all others anything below 0 means that pages are looked up in the table.
 
 Prefix-LM models have one more for all sides: ``block_bounds`` int64 ``[T, 2]``, the half-open range
 of positions of each row's media block, ``(p, p + 1)`` for a row at position p outside of blocks.
@@ -33,6 +35,8 @@ from firstlight.memory.layout import SideSpec
 from firstlight.memory.page_map import Translation
 
 SCATTERED = -1
+FEW_ROWS = 8
+_PROMPT = -3  # less the slot, or less SCATTERED
 BLOCK_BOUNDS = "block_bounds"
 
 Side = tuple[SideSpec, Translation]
@@ -99,6 +103,9 @@ def _side_values(
     # A request is in one run iff each of its pages follows the one before it.
     torn = np.flatnonzero(physical[1:] - physical[:-1] != 1)
     facts[owner[torn[owner[torn] == owner[torn + 1]]], 3] = SCATTERED
+    if batch.of_prompt.any():
+        few = batch.of_prompt & (batch.n_rows < FEW_ROWS)
+        facts[few, 3] = _PROMPT - facts[few, 3]
     locations = table[batch.owner_of_row, batch.page_of_row].astype(np.int64)
     locations *= batch.page_size
     locations += batch.offset_of_row

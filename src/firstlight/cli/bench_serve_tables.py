@@ -33,9 +33,15 @@ def print_load(made: Mapping[str, Any]) -> None:
         rows = [{"": name} | found for name, found in made["stages_ms"].items()]
         print_rows("Stages in the server in ms", rows)
     if made.get("graphs"):
-        print_rows("Graphs during the load", made["graphs"])
+        print_rows("Graphs during the load", [_in_percent(row) for row in made["graphs"]])
     if made["errors"]:
         print_rows("Errors", made["errors"])
+
+
+def _in_percent(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Shares of batches and rows as people read them; the JSON has them as numbers up to 1."""
+    shares = {name: row[name] for name in ("from_graphs", "padding") if row[name] is not None}
+    return dict(row) | {name: f"{share:.1%}" for name, share in shares.items()}
 
 
 def _client(client: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.console import Console
 from rich.table import Table
+
+from firstlight.cli.faults import faults
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _Rows = Sequence[Mapping[str, Any]]
@@ -16,16 +18,20 @@ _Rows = Sequence[Mapping[str, Any]]
 def print_report(report: Mapping[str, Any]) -> None:
     """Print every part of ``report``, the value of ``LLM.inspect()``, to standard output.
 
-    A value becomes a line of the first table, a group of values one of its own, and so does a list
-    of things; what is listed per phase is one table with the phase in front.
+    Faults come first, then what runs eager. A value becomes a line of the next table, a group of
+    values one of its own, and so does a list of things; what is listed per phase is one table with
+    the phase in front.
     """
     console = _console()
+    _print_rows(console, "faults", faults(report))
+    report = dict(report)
+    if _is_per_phase(eager := report.pop("eager", None)):
+        _print_rows(console, "eager", _by_phase(eager))
     values = {name: part for name, part in report.items() if not isinstance(part, Mapping)}
     _print(console, "Model", _facts(values))
     for name, part in report.items():
         if _is_per_phase(part):
-            rows = [{"phase": phase} | dict(row) for phase, rows in part.items() for row in rows]
-            _print_rows(console, name, rows)
+            _print_rows(console, name, _by_phase(part))
         elif isinstance(part, Mapping):
             _print(console, _title(name), _facts(part))
         elif isinstance(part, list):
@@ -48,8 +54,12 @@ def _console() -> Console:
     return Console(highlight=False, markup=False, width=width)
 
 
-def _is_per_phase(part: object) -> bool:
+def _is_per_phase(part: object) -> TypeGuard[Mapping[str, _Rows]]:
     return isinstance(part, Mapping) and all(isinstance(rows, list) for rows in part.values())
+
+
+def _by_phase(part: Mapping[str, _Rows]) -> list[dict[str, Any]]:
+    return [{"phase": phase} | dict(row) for phase, rows in part.items() for row in rows]
 
 
 def _print_rows(console: Console, name: str, rows: _Rows) -> None:

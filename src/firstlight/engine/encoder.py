@@ -17,6 +17,7 @@ from firstlight.engine.media_items import MediaItem
 from firstlight.engine.media_rows import check_rows
 from firstlight.engine.prompt import Prompt
 from firstlight.errors import MediaError, RequestError
+from firstlight.media.artifact import VIDEO
 from firstlight.memory.encoder_cache import EncoderCache, EncoderCacheUsage, owned
 from firstlight.models.adapter import Artifact
 
@@ -320,7 +321,7 @@ class Encoder(Generic[R]):
         if len(results) != len(wants):
             raise MediaError(f"the encoder gives {len(results)} results for {len(wants)} items")
         for want, rows in zip(wants, results, strict=True):
-            check_rows(rows, want.item.rows, adapter.contract, adapter.dtype)
+            check_rows(rows, want.item.rows, adapter.contract, adapter.dtype, _kind(want))
         return {want.item.key: rows for want, rows in zip(wants, results, strict=True)}
 
     def _keep(self, wants: Sequence[_Want[R]], made: dict[str, Tensor]) -> None:
@@ -351,6 +352,12 @@ def _picture(want: _Want[R]) -> PictureTiming:
     return want.request.timings.picture(want.item.index)
 
 
+def _kind(want: _Want[R]) -> str:
+    """What the item is, in a word."""
+    artifact = want.request.prompt.artifacts[want.item.index]
+    return "video" if artifact.modality == VIDEO else "picture"
+
+
 def _last(request: MediaRequest, key: str) -> int:
     """Where the request's last item of this key ends."""
     return max(item.end for item in request.needs if item.key == key)
@@ -359,7 +366,7 @@ def _last(request: MediaRequest, key: str) -> int:
 def _about(want: _Want[R], error: RequestError) -> RequestError:
     """An error of a key, with the number that the item has in this request if it has several."""
     several = len(want.request.needs) > 1
-    return MediaError(f"picture {want.item.index}: {error}") if several else error
+    return MediaError(f"{_kind(want)} {want.item.index}: {error}") if several else error
 
 
 def _without(plan: BatchPlan[R], failed: dict[R, RequestError]) -> BatchPlan[R]:

@@ -115,10 +115,16 @@ class PoolMemory:
         return spec.window
 
     def values(self, requests: Sequence[Placed]) -> Mapping[str, Tensor]:
-        """All attention slots, as a step makes them."""
+        """All attention slots, as a step makes them; single rows are taken for decodes."""
         return self._placement.values(
             [
-                RowsInMemory([VirtualPage(u) for u in r.units], r.start, r.end, r.blocks)
+                RowsInMemory(
+                    [VirtualPage(u) for u in r.units],
+                    r.start,
+                    r.end,
+                    r.blocks,
+                    is_prompt=r.end - r.start > 1,
+                )
                 for r in requests
             ]
         )

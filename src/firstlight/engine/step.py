@@ -119,4 +119,5 @@ def rows_in_memory(chunk: Chunk[Sequence]) -> RowsInMemory:
     """A chunk as attention sees it: its pages, its positions, and its blocks."""
     request = chunk.request
     assert request.holding is not None, "a request that runs holds pages"
-    return RowsInMemory(request.holding.pages, chunk.start, chunk.end, request.blocks)
+    is_prompt = chunk.end <= request.prompt_length
+    return RowsInMemory(request.holding.pages, chunk.start, chunk.end, request.blocks, is_prompt)

@@ -50,7 +50,7 @@ class AttentionNames:
 
     @property
     def attention_rows(self) -> str:
-        """int64 ``[B, 4]``: first row, rows, context after the step, start of a run or -1."""
+        """int64 ``[B, 4]``: first row, rows, context after the step, start of a run or below 0."""
         return ATTENTION_ROWS + self.suffix
 
     @property
@@ -140,7 +140,7 @@ def attention_slots(
 
     For each side ``write_locations`` [T] token slots; ``page_table`` [B, max_pages] pages;
     ``attention_rows`` [B, 4]: first row, rows, context length, first token slot of a contiguous
-    run or -1. All index that side's own pool.
+    run or less than 0. All index that side's own pool.
 
     Args:
         sides: suffixes of the names, one for each KV pool.

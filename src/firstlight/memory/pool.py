@@ -99,18 +99,26 @@ class KVPool:
     def copy_rows(self, places: Sequence[tuple[int, int]], rows: int) -> None:
         """Copy the first ``rows`` positions of a page into another, in every layer.
 
+        What the page holds behind them, which is nobody's there, goes along: slices of pages would
+        take twice as many calls, and calls are what this costs.
+
         Args:
             places: for each side of the layout, the physical page that is read and the one that is
                 written.
+
+        Raises:
+            ValueError: so many positions are not in a page.
         """
+        if not 0 < rows <= self.page_size:
+            raise ValueError(f"{rows} rows of pages of {self.page_size}")
         into: list[Tensor] = []
         out_of: list[Tensor] = []
         for tensors in (self.keys, self.values):
             for side, tensor in zip(self.layout.side_of_layer, tensors, strict=True):
                 source, target = places[side]
-                into.append(tensor[target, :rows])
-                out_of.append(tensor[source, :rows])
-        torch._foreach_copy_(into, out_of)  # one call for all: a loop would be most of the time
+                into.append(tensor[target])
+                out_of.append(tensor[source])
+        torch._foreach_copy_(into, out_of)
 
     @property
     def nbytes(self) -> int:

@@ -47,7 +47,7 @@ def start_lines(
     yield from _block("memory", _memory(parts, verbose))
     if parts.gpu is not None:
         yield from _block("gpu", parts.gpu.memory.lines())
-    yield from _block("kernels", [parts.native.sentence()])
+    yield from _block("kernels", [parts.native.sentence(), *_widened(parts)])
     for phase in Phase:
         yield from _block(phase.value, _graphs(parts, phase, verbose))
     if not keys:
@@ -57,6 +57,20 @@ def start_lines(
             yield f"WARNING    others can reach {host}, and no key is needed"
     else:
         yield f"keys       {len(keys)}"
+
+
+def _widened(parts: Parts) -> list[str]:
+    """For a GGUF file whose weights could stay in few bits: how."""
+    config = parts.config
+    if not config.model.lower().endswith(".gguf") or config.quantization != "none":
+        return []
+    if parts.native.kernels is None:
+        return []
+    held = str(parts.model.adapter.dtype).removeprefix("torch.")
+    return [
+        f"weights of the GGUF file are held as {held}; --quantization int4 or int8 keeps them in "
+        "fewer bits"
+    ]
 
 
 def _block(name: str, items: list[str]) -> Iterator[str]:

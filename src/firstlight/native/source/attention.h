@@ -17,6 +17,18 @@ namespace firstlight {
 
 constexpr int FEWEST_ROWS = 8;  // of a request, from which on tiles.h computes them
 
+// The fourth fact of a request: the token slot of the first position that its rows see, if these lie
+// in one run; SCATTERED if not. Few rows that are a prompt's, which tiles.h computes as well, have
+// PROMPT - slot, or PROMPT + 1. So a prompt's rows are computed alike in chunks of any length.
+constexpr std::int64_t SCATTERED = -1, PROMPT = -3;
+inline bool of_prompt(const std::int64_t* facts) { return facts[3] < SCATTERED; }
+inline bool in_tiles(const std::int64_t* facts) {
+  return facts[1] >= FEWEST_ROWS || of_prompt(facts);
+}
+inline std::int64_t run_of(const std::int64_t* facts) {
+  return of_prompt(facts) ? PROMPT - facts[3] : facts[3];
+}
+
 // n: rows, kv heads, key dim, value dim, strides of k (row, head), of v (row, head), of the key pool
 // (slot, head), of the value pool (slot, head). p: k, v, key pool, value pool, write_locations.
 template <class T>
@@ -59,14 +71,14 @@ struct Attend {
   struct Sight {
     std::int64_t begin = 0, end = 0, slot = 0;
     const std::int32_t* pages = nullptr;  // null: one run
-    std::int64_t count = 0;               // rows of the request in this step
+    bool tiled = false;                   // whether tiles.h computes it
     bool live() const { return end > begin; }
   };
 
   Sight sight(std::int64_t row) const {
     const auto* facts = (const std::int64_t*)i.p[4];
     for (std::int64_t r = 0; r < requests; ++r, facts += 4) {
-      std::int64_t first = facts[0], count = facts[1], context = facts[2], run = facts[3];
+      std::int64_t first = facts[0], count = facts[1], context = facts[2], run = run_of(facts);
       if (count == 0) break;
       std::int64_t own;  // position of the row
       if (i.kind == 1) {
@@ -78,7 +90,7 @@ struct Attend {
       }
       Sight s;
       s.end = own + 1;
-      s.count = i.kind == 1 ? 1 : count;
+      s.tiled = i.kind == 0 && in_tiles(facts);
       if (i.p[5] != nullptr && i.kind == 0) {
         const auto* bounds = (const std::int64_t*)i.p[5] + row * 2;
         s.end = std::max(s.end, bounds[1]);
@@ -95,11 +107,11 @@ struct Attend {
     return {};
   }
 
-  // Whether any of the rows [begin, end) is of a request that has few.
+  // Whether any of the rows [begin, end) is none that tiles.h computes.
   bool has_short_requests(std::int64_t begin, std::int64_t end) const {
     const auto* facts = (const std::int64_t*)i.p[4];
     for (std::int64_t r = 0; r < requests && facts[1] != 0; ++r, facts += 4)
-      if (facts[1] < FEWEST_ROWS && facts[0] < end && facts[0] + facts[1] > begin) return true;
+      if (!in_tiles(facts) && facts[0] < end && facts[0] + facts[1] > begin) return true;
     return false;
   }
 
@@ -207,6 +219,10 @@ void attend_split(const Attend& a, const Attend::Sight& s, std::int64_t row, std
   }
 }
 
+// One row as tiles.h computes it.
+template <class T>
+void attend_as_tile(const Attend& a, std::int64_t row, std::int64_t kv);
+
 template <class T>
 void attend(const Instruction& i, std::uint32_t piece) {
   Attend a(i);
@@ -217,7 +233,12 @@ void attend(const Instruction& i, std::uint32_t piece) {
   if (pieces.each > 1 && !a.has_short_requests(row, end)) return;
   for (; row < end; ++row) {
     Attend::Sight s = a.sight(row);
-    if (!s.live() || s.count >= FEWEST_ROWS) continue;
+    if (s.tiled) {
+      // Where there are few rows in all, no instruction for tiles follows.
+      if (a.rows < FEWEST_ROWS && way == 0) attend_as_tile<T>(a, row, kv);
+      continue;
+    }
+    if (!s.live()) continue;
     for (std::int64_t part = way; part < a.splits; part += pieces.ways)
       attend_split<T>(a, s, row, kv, part);
   }
@@ -228,7 +249,7 @@ template <class T>
 void merge_splits(const Instruction& i, std::uint32_t row) {
   Attend a(i);
   Attend::Sight s = a.sight(row);
-  if (s.count >= FEWEST_ROWS) return;
+  if (s.tiled) return;
   std::int64_t heads = a.kv_heads * a.group;
   std::int64_t first = s.begin / a.split, last = (s.end + a.split - 1) / a.split;
   for (std::int64_t h = 0; h < heads; ++h) {

@@ -289,7 +289,13 @@ void attend_tile(const Attend& a, TileMemory& m, std::int64_t first, std::int64_
   }
 }
 
-// A piece is a head of keys and the rows of one tile, as far as they belong to long requests. The
+template <class T>
+void attend_as_tile(const Attend& a, std::int64_t row, std::int64_t kv) {
+  static thread_local TileMemory memory;
+  attend_tile<T>(a, memory, row, 1, kv);
+}
+
+// A piece is a head of keys and the rows of one tile, as far as tiles are for their requests. The
 // last rows, which see the most, come first: what is left for the end is short.
 template <class T>
 void attend_tiles(const Instruction& i, std::uint32_t piece) {
@@ -300,7 +306,7 @@ void attend_tiles(const Instruction& i, std::uint32_t piece) {
   std::int64_t begin = (tiles - 1 - piece / a.kv_heads) * each, end = std::min(begin + each, a.rows);
   const auto* facts = (const std::int64_t*)i.p[4];
   for (std::int64_t r = 0; r < a.requests && facts[1] != 0; ++r, facts += 4) {
-    if (facts[1] < FEWEST_ROWS) continue;
+    if (!in_tiles(facts)) continue;
     std::int64_t from = std::max(begin, facts[0]), to = std::min(end, facts[0] + facts[1]);
     if (from < to) attend_tile<T>(a, memory, from, to - from, kv);
   }
