@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.again import again_picture_rows, again_rows
 from benchmarks.concurrency import concurrency_rows
 from benchmarks.fusing import main as fusing
 from benchmarks.generation import decode_row, picture_row, prefill_rows
@@ -20,7 +21,7 @@ from benchmarks.machine import about
 from benchmarks.overlap import overlap_rows
 from benchmarks.peers.cli import main as peers
 from benchmarks.prefill_profile import main as prefill_profile
-from benchmarks.process import start_to_answer
+from benchmarks.process import start_to_answer, start_to_ready
 from benchmarks.quality import main as quality
 from benchmarks.reference import Reference
 from benchmarks.replay import replay_rows
@@ -72,6 +73,18 @@ def requests(rounds: int) -> Iterator[Row]:
         yield from scheduler_rows(name, rounds=rounds)
 
 
+def again(rounds: int) -> Iterator[Row]:
+    """An identical request, against a decode step."""
+    for name in DTYPES:
+        llm = LLM(dtype=name)
+        yield from again_rows(llm, f"bundled, {name}", rounds=rounds)
+        yield from again_picture_rows(llm, f"bundled, {name}", rounds=rounds)
+    path = gguf_path()
+    if path is not None:
+        llm = LLM(path, dtype="bfloat16", max_context=1024, prefill_buckets=(64, 128))
+        yield from again_rows(llm, "SmolLM2-135M, bfloat16", rounds=rounds)
+
+
 def http(rounds: int) -> Iterator[Row]:
     """What a server adds to the Python API, at one client."""
     for name in DTYPES:
@@ -97,7 +110,10 @@ def smollm2(rounds: int) -> Iterator[Row]:
 
 
 def start(rounds: int) -> Iterator[Row]:
-    """A whole command."""
+    """Whole commands: a server until it can be asked, a question until it is answered."""
+    yield start_to_ready(rounds=min(rounds, 3))
+    if (path := gguf_path()) is not None:
+        yield start_to_ready(str(path), rounds=min(rounds, 3))
     yield start_to_answer(pictures()[0].path, rounds=min(rounds, 3))
 
 
@@ -105,6 +121,7 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
     "bundled": bundled,
     "replay": replay,
     "requests": requests,
+    "again": again,
     "http": http,
     "overlap": overlap,
     "smollm2": smollm2,

@@ -63,6 +63,8 @@ _REFUSED: dict[str, list[object]] = {
     "media_fetchers": [0, 257],
     "media_threads": [0, 257, 1.0],
     "trust_media_hashes": [0],
+    "encoder_graphs": ["auto", True],
+    "encoder_budgets": [(), "8,4", (0,), "many", 8],
     "limit_mm_per_prompt": [
         "2",
         "image=",

@@ -74,7 +74,10 @@ ENGINES: Final[Mapping[str, EngineSpec]] = MappingProxyType(
                     Group.VISION: Form.CHECKPOINT,
                     Group.START: Form.BUNDLED,
                 },
-                options={Group.FOUR_BIT: {"quantization": "int4"}},
+                options={
+                    Group.FOUR_BIT: {"quantization": "int4"},
+                    Group.START: {"start": "command"},
+                },
             ),
             EngineSpec(
                 REFERENCE,

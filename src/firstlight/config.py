@@ -15,7 +15,7 @@ from pathlib import Path
 
 from firstlight.bucket_settings import BUCKETS, is_ladder, parse_ladder
 from firstlight.errors import ConfigError
-from firstlight.media_settings import MediaSettings
+from firstlight.media_settings import TOWER_SETTINGS, MediaSettings
 from firstlight.settings import (
     about,
     is_above_zero,
@@ -38,7 +38,7 @@ NATIVE = ("auto", "off")
 QUANTIZATIONS = ("none", "int8", "int4")
 DYNAMIC = ("auto", "on", "off")
 _DTYPE_NAMES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
-PICTURE_SETTINGS = frozenset(entry.name for entry in fields(MediaSettings))
+PICTURE_SETTINGS = frozenset(e.name for e in fields(MediaSettings)) - TOWER_SETTINGS
 _VARIABLES = "FIRSTLIGHT_"
 _GPU_MEMORY = 0.9
 PAGE_SIZE = 16

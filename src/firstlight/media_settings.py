@@ -12,6 +12,7 @@ from firstlight.settings import (
     is_bool,
     is_int,
     is_mapping_or_none,
+    is_one_of,
     is_text,
     is_tuple_of,
     or_none,
@@ -22,6 +23,9 @@ from firstlight.settings import (
     setting,
 )
 
+TOWER_SETTINGS = frozenset({"encoder_graphs", "encoder_budgets"})
+"""Those about how the vision tower runs: options of every command that starts an engine."""
+
 _SECONDS = "a number of seconds above 0"
 
 
@@ -29,6 +33,11 @@ def _parse_ports(value: object) -> object:
     """``'80, 443'`` -> ``(80, 443)``; ``'any'`` -> None."""
     if value == "any":
         return None
+    return _parse_numbers(value)
+
+
+def _parse_numbers(value: object) -> object:
+    """``'64, 128'`` -> ``(64, 128)``."""
     parts = parse_list(value)
     if isinstance(parts, tuple):
         return tuple(int(p) if isinstance(p, str) and p.isdecimal() else p for p in parts)
@@ -158,6 +167,23 @@ class MediaSettings:
         "Believe the `content_hash` of a picture without reading the picture. Whoever can send "
         "requests can then ask about other people's pictures by their hashes.",
         is_bool,
+    )
+
+    encoder_graphs: str = setting(
+        "off",
+        "'off' or 'on'",
+        "Capture the vision tower as well, by budgets of pictures' rows or crops. It saves what "
+        "lies between operations: much for a small tower or few patches, little for a large one. "
+        "Not yet run on a GPU.",
+        is_one_of("off", "on"),
+    )
+    encoder_budgets: tuple[int, ...] | None = setting(
+        None,
+        "ints from 1, as an ascending list or as text like '64,128,256', or None",
+        "Rows of pictures (Qwen) or crops (fixed-size towers) for which the tower is captured. "
+        "None: 64, 128 and 256 rows, or 1, 2 and 4 crops.",
+        or_none(lambda v: is_tuple_of(is_int(1))(v) and bool(v) and list(v) == sorted(set(v))),
+        _parse_numbers,
     )
 
     limit_mm_per_prompt: Mapping[str, int] | None = setting(

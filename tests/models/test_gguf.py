@@ -12,6 +12,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import LlamaForCausalLM
 
 from firstlight.errors import ModelLoadError
 from firstlight.models import gguf as converter
@@ -137,6 +139,28 @@ def test_the_second_load_converts_nothing(
     assert converter.converted_folder(source, tmp_path) == first
 
 
+def test_weights_are_kept_in_the_type_that_is_served_and_are_what_a_cast_at_load_gives(
+    source: Path, tmp_path: Path
+) -> None:
+    exact = converter.converted_folder(source, tmp_path)
+    served = converter.converted_folder(source, tmp_path, torch.bfloat16)
+    assert served != exact
+    expected, found = (load_file(folder / "model.safetensors") for folder in (exact, served))
+    assert found.keys() == expected.keys()
+    for name, weight in found.items():
+        assert weight.dtype is torch.bfloat16
+        assert torch.equal(weight, expected[name].bfloat16()), name
+
+
+def test_a_model_that_keeps_weights_in_float32_is_kept_in_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LlamaForCausalLM, "_keep_in_fp32_modules", ["norm"])
+    folder = converter.converted_folder(source, tmp_path, torch.bfloat16)
+    weights = load_file(folder / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+
+
 def test_another_content_under_the_same_name_is_another_entry(source: Path, tmp_path: Path) -> None:
     folder = converter.converted_folder(source, tmp_path)
     changed = tmp_path / source.name
@@ -149,7 +173,7 @@ def test_another_content_under_the_same_name_is_another_entry(source: Path, tmp_
 def test_a_failed_conversion_leaves_nothing_behind(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(path: Path, out: Path) -> None:
+    def fail(path: Path, out: Path, dtype: torch.dtype) -> None:
         (out / "half").write_text("")
         raise ModelLoadError("no")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from torch import Tensor
@@ -25,16 +26,16 @@ def script(monkeypatch: pytest.MonkeyPatch, answers: Mapping[int, Sequence[int]]
 
     def launch(self: Sampler, logits: Tensor, states: Sequence[SamplingState]) -> Draws:
         draws = plain(self, logits, states)
-        for row, state in enumerate(states):
-            draws.ids[row] = _forced(state, int(draws.ids[row]), answers)
-        return draws
+        forced = {i for i, state in enumerate(states) if state.params.seed in answers}
+        for row in forced:
+            draws.ids[row] = _forced(states[row], answers)
+        lost = {row: error for row, error in draws.lost.items() if row not in forced}
+        return replace(draws, lost=lost)
 
     monkeypatch.setattr(Sampler, "launch", launch)
 
 
-def _forced(state: SamplingState, chosen: int, answers: Mapping[int, Sequence[int]]) -> int:
-    seed = state.params.seed
-    if seed is None or seed not in answers:
-        return chosen
-    tokens = answers[seed]
+def _forced(state: SamplingState, answers: Mapping[int, Sequence[int]]) -> int:
+    assert state.params.seed is not None
+    tokens = answers[state.params.seed]
     return tokens[min(state.drawn, len(tokens) - 1)]

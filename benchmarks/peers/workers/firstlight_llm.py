@@ -1,4 +1,7 @@
-"""firstlight through its public Python API; options are fields of its configuration."""
+"""firstlight through its public Python API; options are fields of its configuration.
+
+One more, ``start`` = ``command``, starts as the commands do in a process of their own.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ wait_briefly()  # before torch is loaded, as the command line does
 
 import time  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
+from contextlib import nullcontext  # noqa: E402
 from typing import Any  # noqa: E402
 
-from firstlight import LLM, SamplingParams  # noqa: E402
+from firstlight import SamplingParams  # noqa: E402
+from firstlight.cli.quick_start import quick_start  # noqa: E402
+from firstlight.config import EngineConfig  # noqa: E402
 
 
 class Firstlight:
@@ -23,7 +29,13 @@ class Firstlight:
             "threads": load.threads,
             "max_context": load.context,
         }
-        self._llm = LLM(load.model, **(settings | load.options))
+        settings |= load.options
+        as_command = settings.pop("start", None) == "command"
+        config = EngineConfig.from_options({"model": load.model, **settings})
+        with quick_start(cache_dir=config.cache_dir) if as_command else nullcontext():
+            from firstlight import LLM
+
+            self._llm = LLM(config=config, late=as_command)
 
     def run(self, requests: Sequence[Request], max_tokens: int) -> Answer:
         """All requests in one call."""

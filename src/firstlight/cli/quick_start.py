@@ -13,9 +13,12 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
+
+from firstlight.cli.import_structure import remembered_structure
 
 COMPILER: Final = "torch._dynamo"
 HIGHER_ORDER: Final = "torch._dynamo._trace_wrapped_higher_order_op"
@@ -23,7 +26,7 @@ _DECORATORS: Final = ("disable", "allow_in_graph", "assume_constant_result")
 
 
 @contextmanager
-def quick_start(*, stand_ins: bool = True) -> Iterator[None]:
+def quick_start(*, stand_ins: bool = True, cache_dir: Path | None = None) -> Iterator[None]:
     """Import and build within this; it imports torch.
 
     Afterwards what was made counts as permanent for the collector, which runs as before.
@@ -31,6 +34,7 @@ def quick_start(*, stand_ins: bool = True) -> Iterator[None]:
     Args:
         stand_ins: keep torch's compiler and its distributed package out. Not where code of a
             checkpoint runs, which may use either.
+        cache_dir: where :mod:`firstlight.cli.import_structure` remembers; None if it does not.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -41,7 +45,8 @@ def quick_start(*, stand_ins: bool = True) -> Iterator[None]:
         if stand_ins and COMPILER not in sys.modules:
             left_out.enter()
         try:
-            yield
+            with nullcontext() if cache_dir is None else remembered_structure(cache_dir):
+                yield
         finally:
             left_out.restore()
     finally:

@@ -85,7 +85,7 @@ class Session:
             return nullcontext()
         from firstlight.cli.quick_start import quick_start
 
-        return quick_start(stand_ins=not config.trust_remote_code)
+        return quick_start(stand_ins=not config.trust_remote_code, cache_dir=config.cache_dir)
 
 
 def open_llm(

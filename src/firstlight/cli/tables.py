@@ -34,6 +34,9 @@ def print_report(report: Mapping[str, Any]) -> None:
             _print_rows(console, name, _by_phase(part))
         elif isinstance(part, Mapping):
             _print(console, _title(name), _facts(part))
+            for inner, rows in part.items():
+                if _is_rows(rows):
+                    _print_rows(console, f"{name}: {inner}", rows)
         elif isinstance(part, list):
             _print_rows(console, name, part)
 
@@ -52,6 +55,10 @@ def _console() -> Console:
     # Where nobody looks at it, a table must not be cut at the width of a terminal.
     width = None if sys.stdout.isatty() else 160
     return Console(highlight=False, markup=False, width=width)
+
+
+def _is_rows(part: object) -> bool:
+    return isinstance(part, list) and bool(part) and all(isinstance(r, Mapping) for r in part)
 
 
 def _is_per_phase(part: object) -> TypeGuard[Mapping[str, _Rows]]:

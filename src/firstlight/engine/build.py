@@ -14,7 +14,8 @@ from firstlight.demo import model_path
 from firstlight.engine.accounting import ledger_of
 from firstlight.engine.admission import Admission
 from firstlight.engine.costs import Costs
-from firstlight.engine.encoder import Encoder
+from firstlight.engine.encoder import Encoder, RowsEncoder
+from firstlight.engine.encoder_graphs import EncoderGraphs, open_encoder_graphs
 from firstlight.engine.engine import Engine
 from firstlight.engine.explicit import check_captured
 from firstlight.engine.flight import overlaps
@@ -63,8 +64,8 @@ class Parts:
         native: whether the compiled kernels run, and why not.
         fused: what was swapped for faster equals; None if fusing is off.
         late: what was captured, and what is still to be captured or proven.
+        encoder_graphs: whether the vision tower runs from graphs, and why not.
         packed_bytes: memory that fusing took for weights.
-        warm_seconds: of the encoder's first picture; None for a model that takes text only.
         findings: what the sanitizer has found so far; None if it is off.
         gpu: the GPU and its memory; None on a CPU.
     """
@@ -78,6 +79,7 @@ class Parts:
     pipeline: ImagePipeline | None
     encoder_cache: EncoderCache
     encoder: Encoder[Sequence]
+    encoder_graphs: EncoderGraphs
     scheduler: Scheduler[Sequence]
     runners: Mapping[Phase, GraphRunner]
     late: LateGraphs
@@ -86,7 +88,6 @@ class Parts:
     native: NativeTier
     fused: FuseReport | None
     packed_bytes: int
-    warm_seconds: float | None
     findings: Report | None
     gpu: Gpu | None = None
 
@@ -94,6 +95,11 @@ class Parts:
     def captures(self) -> Mapping[Phase, CaptureReport]:
         """What capturing each phase gave so far."""
         return self.late.captures
+
+    @property
+    def warm_seconds(self) -> float | None:
+        """Of the encoder's first picture; None for a model that takes text only."""
+        return self.encoder_graphs.warm_seconds
 
     @property
     def costs(self) -> Costs:
@@ -193,10 +199,10 @@ def build(
     builder, runners = _runners(_runner_builder(config, ground, sanitizer), limits)
     ground = before_captures(config, ground, builder, runners)
     graphs = _captures(config, builder, runners, _now(config, ground, limits, late), progress)
-    warm_seconds = warm_encoder(model, clock)
+    encoder_graphs = _encoder(config, model, builder, clock)
     ground = after_captures(config, ground, runners)
     pipeline = open_pipeline(config, model, any_path=any_path)
-    loop = _loop(config, ground, limits, runners, sanitizer=sanitizer, clock=clock)
+    loop = _loop(config, ground, limits, runners, encoder_graphs, sanitizer, clock=clock)
     return Parts(
         config=config,
         model=model,
@@ -210,15 +216,23 @@ def build(
         pipeline=pipeline,
         encoder_cache=loop.encoder_cache,
         encoder=loop.encoder,
+        encoder_graphs=encoder_graphs,
         scheduler=loop.scheduler,
         engine=loop.engine,
         native=ground.native,
         fused=ground.fused,
         packed_bytes=ground.packed_bytes,
-        warm_seconds=warm_seconds,
         findings=None if sanitizer is None else sanitizer.report,
         gpu=ground.gpu,
     )
+
+
+def _encoder(
+    config: EngineConfig, model: LoadedModel, builder: RunnerBuilder, clock: Callable[[], float]
+) -> EncoderGraphs:
+    """The graphs of the tower, if there are to be any, and one picture through it."""
+    graphs = open_encoder_graphs(config, model.adapter, builder.backend)
+    return replace(graphs, warm_seconds=warm_encoder(model, clock))
 
 
 def _admission(
@@ -292,13 +306,15 @@ def _loop(
     ground: Ground,
     limits: Limits,
     runners: Mapping[Phase, GraphRunner],
-    *,
+    graphs: EncoderGraphs,
     sanitizer: Sanitizer | None,
+    *,
     clock: Callable[[], float],
 ) -> _Loop:
     """Raises ConfigError where a request of the longest context could not run."""
     cache = EncoderCache(config.encoder_cache_bytes)
-    encoder: Encoder[Sequence] = Encoder(ground.model.adapter, cache, clock=clock)
+    media: RowsEncoder = graphs.rows or ground.model.adapter
+    encoder: Encoder[Sequence] = Encoder(media, cache, clock=clock)
     step_limits = SchedulerLimits(
         max_num_seqs=limits.max_num_seqs,
         max_batch_tokens=limits.max_batch_tokens,

@@ -67,7 +67,8 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
     adapter = model.adapter
     loaded = Weights.of(adapter.model)
     native = open_tier(config, adapter.dtype)
-    kit = Kit(native.kernels, native.format, rounds_rows=native.rounds_rows)
+    segments = config.encoder_graphs == "on"
+    kit = Kit(native.kernels, native.format, rounds_rows=native.rounds_rows, segments=segments)
     fused = fuse_model(adapter, kit, _freeing(adapter.model)) if config.fuse else None
     layers = [LayerShape(f.kv_heads, f.head_dim, f.v_head_dim) for f in model.layers]
     windows = [f.window for f in model.layers]

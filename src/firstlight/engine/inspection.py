@@ -55,6 +55,7 @@ def describe(parts: Parts) -> dict[str, Any]:
             "scheduler": asdict(parts.scheduler.stats),
         },
         "fused": None if parts.fused is None else asdict(parts.fused),
+        "encoder_graphs": parts.encoder_graphs.describe(),
         "padding_cost": describe_costs(parts.costs),
         "waste": describe_waste(
             tuple(runners[Phase.PREFILL].buckets.sizes), parts.costs.get(Phase.PREFILL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from firstlight.media.picture_options import PictureOptions
 from firstlight.media.video import VideoRules
 from firstlight.models.body import Body, DecoderBody
 from firstlight.models.positions import Positions, linear_positions
+
+if TYPE_CHECKING:
+    from firstlight.models.tower import Tower
 
 __all__ = ["Adapter", "Artifact", "Positions"]
 
@@ -154,6 +157,11 @@ class Adapter:
             raise MediaError(
                 f"{self.architecture} cannot encode an image as its processor prepared it: {error}"
             ) from error
+        self.check_encoded(artifacts, encoded)
+        return encoded
+
+    def check_encoded(self, artifacts: Sequence[Artifact], encoded: Sequence[Tensor]) -> None:
+        """Raise MediaError for an artifact that was not encoded into its ``[rows, W]``."""
         for index, (artifact, rows) in enumerate(zip(artifacts, encoded, strict=True)):
             expected = (self.rows(artifact), self.contract.input_embeds_hidden_size)
             if tuple(rows.shape) != expected:
@@ -163,11 +171,14 @@ class Adapter:
                     f"{self.architecture} encoded {which} into {tuple(rows.shape)} rows and "
                     f"columns, but its placeholders and the input contract take {expected}"
                 )
-        return encoded
 
     def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """What a family implements: :meth:`media_rows` without its checks."""
         raise MediaError(f"{self.architecture} takes no images")
+
+    def tower(self) -> Tower | str:
+        """The encoder as a body that graphs can hold, or why it is none."""
+        return f"{self.architecture} takes no images"
 
     # -- prompt ------------------------------------------------------------------------------
 

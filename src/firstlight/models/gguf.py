@@ -1,8 +1,9 @@
 """GGUF files of text decoders, converted once and kept.
 
 transformers dequantises a GGUF file tensor by tensor, which takes far longer than loading
-safetensors; the result is kept in a cache folder under a name that changes with the file and with
-the converter.
+safetensors; the result is kept in a cache folder under a name that changes with the file, with the
+converter, and with the type of the weights: in the type that is served they are mapped as they lie,
+where others would be in memory twice while they are loaded.
 """
 
 from __future__ import annotations
@@ -23,36 +24,41 @@ _FORMAT = 1
 """Version of what :func:`converted_folder` writes; counted up when that changes."""
 
 
-def converted_folder(path: Path, cache_dir: Path | None) -> Path:
-    """The checkpoint folder of a GGUF file, converted now or earlier; weights are float32.
+def converted_folder(
+    path: Path, cache_dir: Path | None, dtype: torch.dtype = torch.float32
+) -> Path:
+    """The checkpoint folder of a GGUF file, converted now or earlier.
 
     Args:
         path: the file.
-        cache_dir: the folder gets one entry per file under ``gguf/``.
+        cache_dir: the folder gets one entry per file and type under ``gguf/``.
+        dtype: of the weights, except for models that keep some of them in float32: of those, all
+            are float32.
 
     Raises:
         ModelLoadError: no cache folder, or a file that transformers cannot read.
     """
     if cache_dir is None:
         raise ModelLoadError(f"{path} is a GGUF file; a cache folder is needed to convert it")
-    folder = cache_dir / "gguf" / f"{path.stem}-{_fingerprint(path)}"
+    folder = cache_dir / "gguf" / f"{path.stem}-{_fingerprint(path, dtype)}"
     if not folder.is_dir():
-        _convert(path, folder)
+        _convert(path, folder, dtype)
     return folder
 
 
-def _fingerprint(path: Path) -> str:
-    """Digest of the content, this format's version and the converter's."""
+def _fingerprint(path: Path, dtype: torch.dtype) -> str:
+    """Digest of the content, the type of weights, this format's version and the converter's."""
     import transformers
 
-    digest = hashlib.sha256(f"{_FORMAT}:{transformers.__version__}:".encode())
+    kind = "" if dtype is torch.float32 else f"{dtype}:"
+    digest = hashlib.sha256(f"{_FORMAT}:{transformers.__version__}:{kind}".encode())
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()[:24]
 
 
-def _convert(path: Path, folder: Path) -> None:
+def _convert(path: Path, folder: Path, dtype: torch.dtype) -> None:
     """Write ``folder`` under another name and rename it, so that it is whole or not there."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +69,7 @@ def _convert(path: Path, folder: Path) -> None:
             "give another cache_dir, or set FIRSTLIGHT_CACHE"
         ) from error
     try:
-        _dequantise(path, work)
+        _dequantise(path, work, dtype)
         try:
             work.rename(folder)
         except OSError:
@@ -74,7 +80,7 @@ def _convert(path: Path, folder: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _dequantise(path: Path, out: Path) -> None:
+def _dequantise(path: Path, out: Path, dtype: torch.dtype) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     _check_magic(path)
@@ -85,11 +91,19 @@ def _dequantise(path: Path, out: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(path.parent, **source)
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
             _fill(model, path)
+            if not _keeps_float32(model):
+                model.to(dtype)
             model.save_pretrained(out)
             tokenizer.save_pretrained(out)
     # What a damaged file makes of the reader's offsets, counts and enumerations is up to chance.
     except Exception as error:
         raise ModelLoadError(f"{path} cannot be converted: {first_line(error)}") from error
+
+
+def _keeps_float32(model: Any) -> bool:
+    """Whether some weights are float32 whatever type the model is loaded in."""
+    names = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
+    return any(getattr(model, name, None) for name in names)
 
 
 def _fill(model: Any, path: Path) -> None:

@@ -100,13 +100,12 @@ def load_model(
     """
     target = torch.device(device)
     path = resolve_model(name, revision=revision)
-    folder = converted_folder(path, cache_dir) if path.is_file() else path
+    kind = choose_dtype(dtype, target)
+    folder = converted_folder(path, cache_dir, kind) if path.is_file() else path
     architecture = read_architecture(folder)
     entry = _entry(registry or AdapterRegistry(), architecture, folder)
     check_weights(folder)
-    model = load_weights(
-        folder, architecture, entry, choose_dtype(dtype, target), trust_remote_code
-    ).to(target)
+    model = load_weights(folder, architecture, entry, kind, trust_remote_code).to(target)
     tokenizer = _load_tokenizer(folder, model.config, trust_remote_code)
     adapter = prepare_adapter(model, tokenizer, entry.adapter)
     processor = _load_image_processor(folder, adapter, trust_remote_code)

@@ -17,6 +17,7 @@ _KEPT = (
     "gpu",
     "buckets",
     "eager",
+    "encoder_graphs",
     "waste",
     "padding_cost",
     "bytes",

@@ -197,11 +197,10 @@ def serve(
     """Load the model; what is returned says what was loaded, and serves until SIGTERM or Ctrl-C.
 
     Args:
-        show: prints the lines about the start.
+        show: prints the lines about the start; ``verbose`` ones go into detail.
         sock: what to listen on, from a supervisor that starts the server anew when it ends; so it
             ends when its engine cannot be made clean. None binds the address of the settings.
         origins: settings field -> where its value is from, for these lines.
-        verbose: whether they go into detail.
 
     Raises:
         ConfigError, ModelLoadError, ContractError: as the engine's start; also, before that, bad

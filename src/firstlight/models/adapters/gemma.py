@@ -10,6 +10,7 @@ from torch import Tensor
 from firstlight.contract import MaskKind
 from firstlight.models.adapter import Artifact
 from firstlight.models.adapters.media import MediaAdapter
+from firstlight.models.tower import Tower
 
 
 class Gemma3Adapter(MediaAdapter):
@@ -43,6 +44,11 @@ class Gemma3Adapter(MediaAdapter):
     def image_rows(self, tensors: Mapping[str, Tensor]) -> int:
         """The configuration's; the size of the image does not matter."""
         return int(self.config.mm_tokens_per_image)
+
+    def tower(self) -> Tower | str:
+        """All pictures have one size."""
+        side = int(self.vision_config.image_size)
+        return self._crop_tower((side, side))
 
     def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """All images in one tower call: the processor gives them one size.

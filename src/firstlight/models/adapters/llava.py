@@ -13,6 +13,7 @@ from firstlight.media.picture_options import SHRINK, PictureOptions
 from firstlight.models.adapter import Adapter, Artifact
 from firstlight.models.adapters.media import MediaAdapter, same_shape_groups
 from firstlight.models.adapters.pixtral import PixtralAdapter
+from firstlight.models.tower import Tower
 
 
 class LlavaAdapter(MediaAdapter):
@@ -39,6 +40,11 @@ class LlavaAdapter(MediaAdapter):
         height, width = tensors["pixel_values"].shape[-2:]
         patch = int(self.vision_config.patch_size)
         return (height // patch) * (width // patch) + self._class_rows
+
+    def tower(self) -> Tower | str:
+        """Crops of the tower's own size."""
+        side = int(self.vision_config.image_size)
+        return self._crop_tower((side, side))
 
     def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """Crops of equal size in one tower call."""
@@ -69,6 +75,10 @@ class LlavaNextAdapter(LlavaAdapter):
         The tower's own list of grids is fixed: the model reads it again from its configuration.
         """
         return PictureOptions(details={"low": {SHRINK: int(self.vision_config.image_size)}})
+
+    def tower(self) -> Tower | str:
+        """Between tower and rows, tiles are put together and cut."""
+        return f"{self.architecture} cuts rows to each picture's shape on the host"
 
     def _unpadded_grid(self, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
         """Lines and columns of patches that the tiles keep of the image."""

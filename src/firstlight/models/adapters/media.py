@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from firstlight.models.adapter import Adapter, Artifact
+from firstlight.models.adapters.crop_tower import CropTower
+
+if TYPE_CHECKING:
+    from firstlight.models.tower import Tower
 
 
 class MediaAdapter(Adapter):
@@ -35,6 +39,19 @@ class MediaAdapter(Adapter):
     def _to_model(self, tensor: Tensor) -> Tensor:
         dtype = self.dtype if tensor.is_floating_point() else None
         return tensor.to(self.device, dtype)
+
+    def tower(self) -> Tower | str:
+        """A family whose tower can be captured says how."""
+        return f"no adapter says how the tower of {self.architecture} goes into a graph"
+
+    def _crop_tower(self, size: tuple[int, int]) -> Tower:
+        """A tower over crops of ``size``, by ``get_image_features``."""
+        return CropTower(
+            lambda pixels: self._features(pixel_values=pixels).pooler_output,
+            size,
+            self.dtype,
+            self.device,
+        )
 
     def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """One tower call per image; families whose tower batches override it."""

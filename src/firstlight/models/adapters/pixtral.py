@@ -11,6 +11,7 @@ from firstlight.media.picture_options import PictureOptions
 from firstlight.models.adapter import Artifact
 from firstlight.models.adapters.media import MediaAdapter
 from firstlight.models.picture_options import longest_edge
+from firstlight.models.tower import Tower
 
 _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
 
@@ -53,6 +54,10 @@ class PixtralAdapter(MediaAdapter):
         line_end, end = self.tokenizer.convert_tokens_to_ids([_BREAK, _END])
         line = [self.media_token_id] * columns
         return [*line, line_end] * (lines - 1) + [*line, end]
+
+    def tower(self) -> Tower | str:
+        """Masks and positions of each picture are made from its size inside of the tower."""
+        return f"{self.architecture} makes masks from each picture's size on the host"
 
     def encode_one(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """One image at its own size.

@@ -13,11 +13,13 @@ from firstlight.media.artifact import VIDEO
 from firstlight.media.picture_options import PictureOptions
 from firstlight.media.video import VideoRules
 from firstlight.models.adapter import Artifact
+from firstlight.models.adapters.patch_tower import PatchTower
 from firstlight.models.adapters.video import VideoAdapter
 from firstlight.models.adapters.video_rules import Qwen2VideoRules, Qwen3VideoRules
 from firstlight.models.body import Body, DeepStackBody
 from firstlight.models.picture_options import pixel_budget
 from firstlight.models.positions import GridBlock, Positions, mrope_positions
+from firstlight.models.tower import Tower
 
 _IMAGE_GRID, _VIDEO_GRID = "image_grid_thw", "video_grid_thw"
 
@@ -69,6 +71,14 @@ class Qwen2VLAdapter(VideoAdapter):
 
     def _video_block(self, span: Span, tensors: Mapping[str, Tensor]) -> GridBlock:
         return GridBlock(span.start, span.end, self._grid(tensors, _VIDEO_GRID))
+
+    def tower(self) -> Tower | str:
+        """The tower over patches; transformers that lack its helpers cannot be captured."""
+        try:
+            from transformers import vision_utils  # noqa: F401
+        except ImportError as error:
+            return f"this version of transformers computes positions inside of its tower: {error}"
+        return PatchTower(self.model.model.visual, self.dtype, self.device)
 
     def encode_images(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """The patches of all images in one call; the tower attends within each grid only."""

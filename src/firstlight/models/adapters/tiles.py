@@ -12,6 +12,7 @@ from firstlight.media.picture_options import PictureOptions
 from firstlight.models.adapter import Artifact
 from firstlight.models.adapters.media import MediaAdapter, same_shape_groups
 from firstlight.models.picture_options import split, tiles
+from firstlight.models.tower import Tower
 
 
 class InternVLAdapter(MediaAdapter):
@@ -43,6 +44,11 @@ class InternVLAdapter(MediaAdapter):
         )
         return [start, *super().expand(artifact), end]
 
+    def tower(self) -> Tower | str:
+        """Tiles of the tower's own size."""
+        height, width = self.vision_config.image_size
+        return self._crop_tower((int(height), int(width)))
+
     def encode(self, artifacts: Sequence[Artifact]) -> list[Tensor]:
         """The tiles of all images in one tower call."""
         tiles = [a.tensors["pixel_values"].shape[0] for a in artifacts]
@@ -68,6 +74,10 @@ class Idefics3Adapter(MediaAdapter):
     def probe_options(self) -> Mapping[str, object]:
         """The global view alone."""
         return {"return_row_col_info": True, "do_image_splitting": False}
+
+    def tower(self) -> Tower | str:
+        """Which patches hold something is asked of the pixels."""
+        return f"{self.architecture} reads on the host which tiles and patches are empty"
 
     def _tile_rows(self, tensors: Mapping[str, Tensor]) -> int:
         height, width = tensors["pixel_values"].shape[-2:]

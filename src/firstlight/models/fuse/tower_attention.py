@@ -24,13 +24,15 @@ class SegmentAttention(nn.Module):
     """Attention over rows of several pictures behind one another, as Qwen's towers have it.
 
     Queries and keys are turned in float32 while they are laid out, and the borders of segments are
-    read where they are needed: they never come to the host.
+    read where they are needed: they never come to the host. Without the compiled kernels, a mask is
+    made of them, at the price of scores between all pictures that are encoded together.
     """
 
     def __init__(self, attention: Any, kit: Kit) -> None:
         super().__init__()
         self.heads = int(attention.num_heads)
         self.scale = float(attention.scaling)
+        self.native = kit.kernels is not None
         self.qkv = kit.linear([attention.qkv])
         self.proj = kit.linear([attention.proj])
 
@@ -64,10 +66,9 @@ class SegmentAttention(nn.Module):
         rows = hidden_states.shape[0]
         q, k, v = self.qkv(hidden_states).view(rows, 3, self.heads, -1).unbind(1)
         cos, sin = (t.float().contiguous() for t in position_embeddings)
-        attended = torch.ops.firstlight.attend_segments(
-            q, k, v, cos, sin, cu_seqlens.to(torch.int32), 0, self.scale
-        )
-        out: Tensor = self.proj(attended.view(rows, -1))
+        attend = torch.ops.firstlight.attend_segments if self.native else attend_masked
+        attended = attend(q, k, v, cos, sin, cu_seqlens.to(torch.int32), 0, self.scale)
+        out: Tensor = self.proj(attended.reshape(rows, -1))
         return out
 
 
@@ -113,13 +114,38 @@ class CropAttention(nn.Module):
         return self.out(attended.reshape(crops, rows, -1)), None
 
 
+def attend_masked(
+    q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, bounds: Tensor, each: int,
+    scale: float,
+) -> Tensor:  # fmt: skip
+    """``firstlight::attend_segments`` by torch's operations; nothing is read on the host.
+
+    Rows behind the last segment see each other.
+    """
+    rows = torch.arange(q.shape[0], device=q.device)
+    segment = torch.bucketize(rows, bounds[1:].long(), right=True)
+    mask = segment[:, None] == segment[None, :]
+    turned = (_turned(x, cos[:, None], sin[:, None]) for x in (q, k))
+    q, k, v = (x.transpose(0, 1)[None] for x in (*turned, v))
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)[0].transpose(0, 1)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """In float32, as the towers do it."""
+    wide, half = x.float(), x.shape[-1] // 2
+    other = torch.cat((-wide[..., half:], wide[..., :half]), dim=-1)
+    return (wide * cos + other * sin).to(x.dtype)
+
+
 def segment_parity(old: Any, new: nn.Module) -> str | None:
     """None if equal over three segments, else what differs."""
     rows, width = _BOUNDS[-1], old.proj.in_features
     x = random_like(old.qkv.weight, rows, width)
-    angles = random_like(torch.empty(0), rows, width // int(old.num_heads) // 2).repeat(1, 2)
+    angles = random_like(
+        torch.empty(0, device=x.device), rows, width // int(old.num_heads) // 2
+    ).repeat(1, 2)
     rest: dict[str, Any] = {
-        "cu_seqlens": torch.tensor(_BOUNDS, dtype=torch.int32),
+        "cu_seqlens": torch.tensor(_BOUNDS, dtype=torch.int32, device=x.device),
         "position_embeddings": (angles.cos(), angles.sin()),
     }
     return compare(lambda: old(x, **rest), lambda: new(x, **rest))
@@ -132,8 +158,10 @@ def crop_parity(old: Any, new: nn.Module) -> str | None:
 
 
 def _fits(kit: Kit, output: Any, heads: int) -> bool:
-    """Whether the compiled kernels take the layers and heads of such an attention."""
+    """Whether the kernels that there are take the layers and heads of such an attention."""
     weight = output.weight
+    if kit.kernels is None:
+        return kit.segments
     return kit.takes(weight) and can_attend_segments(weight.dtype, output.in_features // heads)
 
 

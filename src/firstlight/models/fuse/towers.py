@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -33,11 +34,11 @@ def fuse_towers(adapter: Adapter, report: FuseReport, kit: Kit) -> None:
 
     Weights stay as they are stored: a picture is encoded once, and its rows are kept.
     """
-    if kit.kernels is None:
+    if kit.kernels is None and not kit.segments:
         return
     kept = {id(module) for module in adapter.decoder.modules()}
     kept.add(id(adapter.model.get_output_embeddings()))
-    plain, like = Kit(kit.kernels), torch.empty(0, dtype=adapter.dtype)
+    plain, like = replace(kit, format=None), torch.empty(0, dtype=adapter.dtype)
     for parent in _outside(adapter, kept):
         for name, child in list(parent.named_children()):
             if id(child) in kept:
@@ -45,7 +46,7 @@ def fuse_towers(adapter: Adapter, report: FuseReport, kit: Kit) -> None:
             candidate = _whole(child, plain)
             if candidate is not None:
                 swap(parent, name, candidate, report)
-    for parent in _outside(adapter, kept):
+    for parent in _outside(adapter, kept) if kit.kernels is not None else ():
         swap_norms(parent, report, plain)
         for name, child in list(parent.named_children()):
             if id(child) not in kept:
@@ -60,6 +61,8 @@ def _whole(module: nn.Module, kit: Kit) -> Callable[[], _Candidate] | None:
     """What makes the replacement of a module of several layers, and checks it."""
     if SegmentAttention.takes(module, kit):
         return partial(_segments, module, kit)
+    if kit.kernels is None:
+        return None
     if CropAttention.takes(module, kit):
         return partial(_crops, module, kit)
     if FusedMLP.takes(module) and kit.takes(module.gate_proj.weight):  # type: ignore[arg-type,union-attr]
