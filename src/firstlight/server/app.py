@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -70,11 +70,6 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
     api.include_router(playground_routes(page))
     document(api, keyed=bool(keys))
     _handle_errors(api)
-    return _guarded(api, service, keys, page.keys())
-
-
-def _guarded(api: FastAPI, service: Service, keys: KeyRing, assets: Collection[str]) -> ASGIApp:
-    """What a request passes on its way to the routes, the last one here first."""
     settings = service.settings
     app: ASGIApp = BodyLimit(
         api,
@@ -83,7 +78,7 @@ def _guarded(api: FastAPI, service: Service, keys: KeyRing, assets: Collection[s
         settings.body_seconds,
         settings.request_seconds,
     )
-    app = KeyCheck(app, keys, OPEN_PATHS.union(assets))
+    app = KeyCheck(app, keys, OPEN_PATHS | page.keys())
     if settings.cors_origins:
         app = CORSMiddleware(
             app,
