@@ -21,6 +21,8 @@ MEMORY_LEAST, MEMORY_AIM = 1.2, 1.1
 """Peak memory over weights, KV and stated buffers, at most."""
 
 _START_ROUNDS: Final = 3
+_WEIGHTS: Final = ("packed weights",)
+"""Kinds of stated memory that hold what the files hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class MemoryUse:
     Attributes:
         peak_rss, pss, anonymous: as :class:`benchmarks.peers.processes.Memory` has them.
         weights: of the files that it was given.
-        stated: what the engine says it allocated beside them; None if it does not say.
+        stated: what the engine says it allocated beside weights; None if it does not say.
     """
 
     peak_rss: int
@@ -41,7 +43,7 @@ class MemoryUse:
 
     @property
     def ratio(self) -> float | None:
-        """Peak over weights, KV and stated buffers."""
+        """Peak over weights, KV and stated buffers, each once."""
         return None if self.stated is None else self.peak_rss / (self.weights + self.stated)
 
 
@@ -89,7 +91,8 @@ def verdict(measured: float | None, least: float, aim: float) -> dict[str, float
 
 
 def _total(stated: Any) -> int | None:
-    """Of bytes by kind; None if nothing was stated."""
+    """Of bytes by kind, but for weights, which the files are there for; None if none are stated."""
     if not isinstance(stated, Mapping):
         return None
-    return sum(n for n in stated.values() if isinstance(n, int))
+    beside = {kind: n for kind, n in stated.items() if kind not in _WEIGHTS}
+    return sum(n for n in beside.values() if isinstance(n, int))

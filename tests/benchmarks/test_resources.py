@@ -23,6 +23,12 @@ def test_peak_memory_is_set_against_weights_and_all_that_is_stated() -> None:
     assert use.ratio == 1.3
 
 
+def test_weights_that_were_packed_count_once_with_those_of_the_files() -> None:
+    use = memory_use(started({"bytes": {"kv": 300, "slot": 100, "packed weights": 590}}))
+    assert use is not None
+    assert use.ratio == 1.3
+
+
 def test_an_engine_that_states_nothing_has_no_ratio() -> None:
     use = memory_use(started({"kv_bytes": 300}))
     assert use is not None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tools.docs import measured
 from tools.docs.fusing import fusing
+from tools.docs.memory import memory
 from tools.docs.peers import peers
 from tools.docs.threads import threads
 
@@ -116,3 +117,24 @@ def test_threads_and_neighbours_stand_in_columns(folder: Path) -> None:
     head, _, line = (line for line in threads().splitlines() if line.startswith("|"))
     assert "| 2 beside a busy process: ms |" in head
     assert line == "| m | decode 1 | 1.23 | 1.23 | 1.23 | 1.23 |"
+
+
+def test_resident_memory_is_told_in_mib_with_the_peak_over_what_is_needed(folder: Path) -> None:
+    mib = 1 << 20
+    told = {
+        "name": "a model",
+        "dtype": "bfloat16",
+        "quantization": "int4",
+        "kv_bytes": 1024 * mib,
+        "start": {"weights_bytes": 100 * mib, "buffers_bytes": 20 * mib, "now_bytes": 500 * mib},
+        "answers": {"peak_bytes": 600 * mib},
+        "full": {"peak_bytes": 1500 * mib},
+        "ratio": 0.524,
+        "ratio_full": 1.311,
+    }
+    (folder / "memory.json").write_text(json.dumps({"about": ABOUT, "rows": [told]}))
+    assert "| a model, int4 | 100 | 1,024 | 20 | 500 | 600 | 0.52 | 1,500 | 1.31 |" in memory()
+
+
+def test_without_a_file_the_page_says_how_to_measure_memory(folder: Path) -> None:
+    assert "benchmarks.memory --json benchmarks/memory.json" in memory()

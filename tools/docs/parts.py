@@ -15,6 +15,7 @@ from tools.docs.figures import figures
 from tools.docs.fusing import fusing
 from tools.docs.load import load_incidents, load_run
 from tools.docs.markdown import table
+from tools.docs.memory import memory
 from tools.docs.pages import ROOT
 from tools.docs.peers import peers
 from tools.docs.quality import quality
@@ -162,5 +163,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "sampling": sampling,
     "server-settings": server_settings,
     "settings": settings,
+    "resident": memory,
     "threads": threads,
 }

@@ -21,6 +21,7 @@ from firstlight.engine.explicit import check_captured
 from firstlight.engine.flight import overlaps
 from firstlight.engine.gpu import Gpu, open_gpu, tolerance_of
 from firstlight.engine.ground import Ground, after_captures, before_captures, lay_ground
+from firstlight.engine.heap import share_one_heap
 from firstlight.engine.late import LateGraphs, first_buckets, may_be_late
 from firstlight.engine.media_rules import MediaRules, check_media_rules
 from firstlight.engine.memory_plan import MemoryPlan
@@ -127,6 +128,7 @@ class Parts:
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:
     """The configured checkpoint, loaded and probed."""
     check_media_settings(config)
+    share_one_heap()  # before the threads that read weights start
     if config.on_gpu:
         cuda_device(config.device)  # before anything large is read
     template = _chat_template(config)
