@@ -75,9 +75,21 @@ struct Linear {
     else store_part(y + row * ldy + first, v, live);
   }
 
+  // Lines that results go to are often in no near cache: they come while the sums are made, or the
+  // stores would wait for them. (GCC takes a call for one without effect unless it is inlined early.)
+  template <int R, int P>
+  __attribute__((always_inline)) void expect(std::int64_t row, std::int64_t first) const {
+    for (int r = 0; r < R; ++r) {
+      const T* to = y + (row + r) * ldy + first;
+      __builtin_prefetch(to, 1);
+      __builtin_prefetch(to + std::min<std::int64_t>(P * LANES, n - first) - 1, 1);
+    }
+  }
+
   // R rows times P panels of plain weights.
   template <int R, int P>
   void tile(std::int64_t row, std::int64_t first) const {
+    expect<R, P>(row, first);
     f32x16 acc[R][P] = {};
     accumulate<T, R, P>(acc, x + row * ldx, ldx, w + first / LANES * panel, panel, k);
     for (int r = 0; r < R; ++r)
@@ -89,6 +101,7 @@ struct Linear {
   template <class Code, int R, int P>
   void tile_of_codes(std::int64_t row, std::int64_t first, const Wide<T>& wide,
                      const float* totals) const {
+    expect<R, P>(row, first);
     f32x16 acc[R][P] = {};
     for (std::int64_t b = 0; b * BLOCK < k; ++b) {
       f32x16 part[R][P] = {};
