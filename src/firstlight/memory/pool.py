@@ -99,6 +99,8 @@ class KVPool:
     def copy_rows(self, places: Sequence[tuple[int, int]], rows: int) -> None:
         """Copy the first ``rows`` positions of a page into another, in every layer.
 
+        On a GPU it is issued on the current stream, as steps are: so behind what wrote the page.
+
         What the page holds behind them, which is nobody's there, goes along: slices of pages would
         take twice as many calls, and calls are what this costs.
 
@@ -119,6 +121,11 @@ class KVPool:
                 into.append(tensor[target])
                 out_of.append(tensor[source])
         torch._foreach_copy_(into, out_of)
+
+    def prefault(self) -> None:
+        """Make all of the pool resident, by writing the zeros that are in it; before it is used."""
+        for tensor in (*self.keys, *self.values):
+            tensor.zero_()
 
     @property
     def nbytes(self) -> int:
