@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 
 _ROWS = (1, 64, 1024)
 _RUNS = 50
+_REQUESTS = (1, 16)
+_CONTEXT = 2048
 
 
 def kernels(device: str) -> dict[str, Any]:
@@ -20,7 +23,30 @@ def kernels(device: str) -> dict[str, Any]:
     if importlib.util.find_spec("triton") is None:
         return {"dropped": True, "note": "triton is not installed here"}
     rows = {str(n): _store(n) | _scatter(n) for n in _ROWS}
+    rows |= {f"{n} requests": _attention(n) for n in _REQUESTS}
     return {"kernels_us": rows}
+
+
+def _attention(n: int) -> dict[str, float]:
+    """A decode step's attention at a context of 2,048, by each kernel that serves this GPU."""
+    from firstlight.attention.cuda import kernel_of, one_row_each, usable
+    from firstlight.attention.serves import GATHERED, Choice
+
+    pages = _CONTEXT // 256
+    shape = (8, n * pages + 1, 256, 128)
+    pools = [torch.zeros(shape, device="cuda", dtype=torch.bfloat16).permute(1, 2, 0, 3)] * 2
+    table = torch.arange(1, n * pages + 1, device="cuda", dtype=torch.int32).view(n, pages)
+    row = torch.arange(n, device="cuda")
+    facts = torch.stack([row, row * 0 + 1, row * 0 + _CONTEXT, row * 0 - 1], 1)
+    q, out = (torch.zeros(n, 16, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    kv = torch.zeros(n, 8, 128, device="cuda", dtype=torch.bfloat16)
+    found = {}
+    for name in (*usable(torch.cuda.current_device()), GATHERED):
+        attend = one_row_each(kernel_of(Choice(name)))
+        arguments = (q, kv, kv, *pools, table[:, -1].long() * 256 + 255, table, facts, None, out,
+                     128**-0.5, 0, False)  # fmt: skip
+        found[f"attention, {name}"] = _microseconds(partial(attend, *arguments))
+    return found
 
 
 def _store(n: int) -> dict[str, float]:

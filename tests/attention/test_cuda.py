@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from firstlight.attention import attention_, attention_op
+from firstlight.attention import attention_, attention_op, cuda
 from firstlight.attention.cuda import attention_cuda_, decode_op, kernel_of, one_row_each
 from firstlight.attention.gathered import attention_gathered_
-from firstlight.attention.serves import GATHERED, Choice
+from firstlight.attention.serves import GATHERED, TORCH_VARLEN, TRITON, Choice
+from firstlight.attention.trial import fault_of
 from tests.attention.batches import Batch, batches
 
 
@@ -34,6 +35,25 @@ def test_only_a_gpus_decode_runner_says_that_rows_are_last_ones() -> None:
     op = attention_op()
     assert decode_op(op, torch.device("cpu")) is op
     assert decode_op(op, torch.device("cuda")) is not op
+
+
+def test_a_kernel_of_our_own_that_fails_its_trial_is_left_out_and_the_log_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(cuda, "available", lambda: (TORCH_VARLEN, TRITON))
+    monkeypatch.setattr(cuda, "kernel_of", lambda choice: broken)
+    monkeypatch.setattr(cuda, "fault_of", lambda kernel, _: fault_of(kernel, torch.device("cpu")))
+    cuda.usable.cache_clear()
+    try:
+        assert cuda.usable(0) == (TORCH_VARLEN,)
+        monkeypatch.setattr(cuda, "kernel_of", lambda choice: attention_)
+        assert cuda.usable(1) == (TORCH_VARLEN, TRITON)
+    finally:
+        cuda.usable.cache_clear()
+    assert "our own Triton kernel is left out: torch.float32, window 0" in caplog.text
 
 
 @pytest.mark.cuda

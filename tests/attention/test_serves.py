@@ -11,6 +11,7 @@ from firstlight.attention.serves import (
     FLASH_3,
     GATHERED,
     TORCH_VARLEN,
+    TRITON,
     Wanted,
     available,
     choose,
@@ -27,6 +28,12 @@ BOTH = (FLASH_3, TORCH_VARLEN)
         (PLAIN, BOTH, FLASH_3),
         (PLAIN, (TORCH_VARLEN,), TORCH_VARLEN),
         (PLAIN, (), GATHERED),
+        (PLAIN, (*BOTH, TRITON), FLASH_3),
+        (replace(PLAIN, page_size=16), (TORCH_VARLEN, TRITON), TRITON),
+        (replace(PLAIN, prefix_lm=True), (*BOTH, TRITON), TRITON),
+        (replace(PLAIN, dtype=torch.float32, value_dim=64), (*BOTH, TRITON), TRITON),
+        (replace(PLAIN, capability=(7, 5)), (*BOTH, TRITON), GATHERED),
+        (replace(PLAIN, key_dim=512), (TRITON,), GATHERED),
         (replace(PLAIN, capability=(8, 0)), BOTH, TORCH_VARLEN),
         (replace(PLAIN, capability=(7, 5)), BOTH, GATHERED),
         (replace(PLAIN, page_size=16), BOTH, FLASH_3),
@@ -49,6 +56,8 @@ def test_the_first_that_serves_is_chosen(
         ([PLAIN], (TORCH_VARLEN,), 256),
         ([PLAIN], BOTH, 16),
         ([PLAIN], (), 16),
+        ([PLAIN], (TRITON,), 16),
+        ([PLAIN], (TORCH_VARLEN, TRITON), 256),
         ([replace(PLAIN, dtype=torch.float32)], (TORCH_VARLEN,), 16),
         ([replace(PLAIN, prefix_lm=True)], (TORCH_VARLEN,), 16),
         ([replace(PLAIN, value_dim=64), PLAIN], (TORCH_VARLEN,), 256),
@@ -71,6 +80,7 @@ def test_a_choice_says_what_the_others_lack() -> None:
     assert choice.reasons == (
         (FLASH_3, "it is not installed"),
         (TORCH_VARLEN, "page_size = 16; accepted: multiples of 256"),
+        (TRITON, "it is not installed"),
     )
 
 

@@ -6,7 +6,9 @@ be called between the pieces of a graph, and held by a whole one.
 
 from __future__ import annotations
 
+import logging
 from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -14,7 +16,18 @@ from torch import Tensor
 
 from firstlight.attention.flash import attention_flash_, flash_attention_3, torch_varlen
 from firstlight.attention.gathered import attention_gathered_
-from firstlight.attention.serves import FLASH_3, TORCH_VARLEN, Choice, Wanted, available, choose
+from firstlight.attention.serves import (
+    FLASH_3,
+    TORCH_VARLEN,
+    TRITON,
+    Choice,
+    Wanted,
+    available,
+    choose,
+)
+from firstlight.attention.trial import fault_of
+
+_LOG = logging.getLogger("firstlight.attention")
 
 
 def attention_cuda_(
@@ -39,7 +52,7 @@ def attention_cuda_(
         v.shape[2],
         k_pool.shape[1],
         block_bounds is not None,
-        _capability(q.device.index or 0),
+        q.device.index or 0,
     )
     kernel_of(choice)(
         q, k, v, k_pool, v_pool, write_locations, page_table, attention_rows, block_bounds, out,
@@ -53,7 +66,24 @@ def kernel_of(choice: Choice) -> Any:
         return partial(attention_flash_, flash_attention_3)
     if choice.kernel == TORCH_VARLEN:
         return partial(attention_flash_, torch_varlen)
+    if choice.kernel == TRITON:  # its package is there
+        return import_module("firstlight.gpu.attention").attention_triton_
     return attention_gathered_
+
+
+@cache
+def usable(device: int) -> tuple[str, ...]:
+    """The kernels that may be chosen on a GPU: a kernel of our own must compute there what plain
+    operations do, in a small trial, before it serves."""
+    return tuple(name for name in available() if name != TRITON or _passes(device))
+
+
+def _passes(device: int) -> bool:
+    kernel = kernel_of(Choice(TRITON))
+    fault = fault_of(kernel, torch.device("cuda", device))
+    if fault is not None:
+        _LOG.warning("attention by our own Triton kernel is left out: %s", fault)
+    return fault is None
 
 
 def decode_op(op: Any, device: torch.device) -> Any:
@@ -81,9 +111,11 @@ def _chosen(
     value_dim: int,
     page_size: int,
     prefix_lm: bool,
-    capability: tuple[int, int],
+    device: int,
 ) -> Choice:
-    return choose(Wanted(dtype, key_dim, value_dim, page_size, prefix_lm, capability), available())
+    capability = _capability(device)
+    wanted = Wanted(dtype, key_dim, value_dim, page_size, prefix_lm, capability)
+    return choose(wanted, usable(device))
 
 
 @cache

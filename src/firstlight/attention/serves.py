@@ -13,6 +13,7 @@ import torch
 GATHERED = "gathered"
 TORCH_VARLEN = "torch-varlen"
 FLASH_3 = "flash-attention-3"
+TRITON = "triton"
 
 PAGE_SIZES = (16, 256)
 """Tokens of a page among which a GPU's engine chooses: the usual size, and what torch's own kernel
@@ -50,13 +51,14 @@ class Choice:
 
 
 def choose(wanted: Wanted, installed: Sequence[str]) -> Choice:
-    """The first kernel that serves: FlashAttention-3, torch's own, then plain operations.
+    """The first that serves: FlashAttention-3, torch's own, one of ours, then plain operations.
 
     Args:
         installed: of :func:`available`.
     """
     reasons: list[tuple[str, str]] = []
-    for kernel, check in ((FLASH_3, _against_flash_3), (TORCH_VARLEN, _against_varlen)):
+    checks = ((FLASH_3, _against_flash_3), (TORCH_VARLEN, _against_varlen), (TRITON, _against_own))
+    for kernel, check in checks:
         why = check(wanted) if kernel in installed else "it is not installed"
         if why is None:
             return Choice(kernel, tuple(reasons))
@@ -75,7 +77,7 @@ def page_size_for(layers: Sequence[Wanted], installed: Sequence[str]) -> int:
 
     def served(size: int) -> int:
         choices = (choose(replace(layer, page_size=size), installed) for layer in layers)
-        return sum(choice.kernel != GATHERED for choice in choices)
+        return sum(choice.kernel in (FLASH_3, TORCH_VARLEN) for choice in choices)
 
     return max(PAGE_SIZES, key=served)
 
@@ -88,6 +90,8 @@ def available() -> tuple[str, ...]:
         found.append(FLASH_3)
     if _torch_reads_pages():
         found.append(TORCH_VARLEN)
+    if importlib.util.find_spec("triton") is not None:
+        found.append(TRITON)
     return tuple(found)
 
 
@@ -136,6 +140,17 @@ def _against_flash_3(wanted: Wanted) -> str | None:
     # Of unequal widths only some pairs are built in.
     if wanted.key_dim != wanted.value_dim:
         return f"keys of {wanted.key_dim} columns and values of {wanted.value_dim} must be equal"
+    return None
+
+
+def _against_own(wanted: Wanted) -> str | None:
+    if wanted.capability < (8, 0):
+        return (
+            f"it is made for compute capability 8.0, and the GPU has {_dotted(wanted.capability)}"
+        )
+    for name, dim in (("key_dim", wanted.key_dim), ("value_dim", wanted.value_dim)):
+        if dim > 256:
+            return f"{name} = {dim}; accepted: up to 256"
     return None
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from firstlight.attention import attention_op
+from firstlight.attention.cuda import usable
 from firstlight.attention.serves import Choice, Wanted, available, choose, page_size_for
 from firstlight.config import EngineConfig
 from firstlight.contract import MaskKind
@@ -122,13 +123,19 @@ class Gpu:
     def settle_page_size(self, model: LoadedModel) -> EngineConfig:
         """The configuration with a page size: as set, else what serves most layers best."""
         if self.config.page_size is None:
-            size = page_size_for(self._wanted(model), available())
+            size = page_size_for(self._wanted(model), self._kernels())
             self.config = replace(self.config, page_size=size)
         return self.config
 
     def attention(self, model: LoadedModel) -> list[Choice]:
         """The kernel of each different kind of layer, and why others do not serve it."""
-        return [choose(wanted, available()) for wanted in dict.fromkeys(self._wanted(model))]
+        kernels = self._kernels()
+        return [choose(wanted, kernels) for wanted in dict.fromkeys(self._wanted(model))]
+
+    def _kernels(self) -> tuple[str, ...]:
+        """What may attend here: on a real GPU, what has passed its trial."""
+        device = self.api.device
+        return usable(device.index or 0) if device.type == "cuda" else available()
 
     def _wanted(self, model: LoadedModel) -> list[Wanted]:
         adapter, capability = model.adapter, self.api.capability()

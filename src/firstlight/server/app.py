@@ -29,6 +29,7 @@ from firstlight.server.routes.generate import generate_routes
 from firstlight.server.routes.playground import playground_assets, playground_routes
 from firstlight.server.routes.responses import responses_routes
 from firstlight.server.service import Service
+from firstlight.server.settings import ServerSettings
 
 # FastAPI's own records what it refuses and what fails with its message, which may repeat a request.
 _NO_TELEMETRY: Final[TelemetryConfig] = {
@@ -87,11 +88,13 @@ def build_app(service: Service, keys: KeyRing) -> ASGIApp:
             allow_headers=["authorization", "content-type", "x-request-id", "x-firstlight-timings"],
             expose_headers=["x-request-id", "server-timing", "retry-after"],
         )
-    hosts = accepted_hosts(settings, keyed=bool(keys))
-    if hosts is not None:
-        app = HostCheck(app, hosts)
-    app = RequestLog(app, service.metrics.answered)
+    app = RequestLog(_by_host(app, settings, bool(keys)), service.metrics.answered)
     return app if service.tracing is None else service.tracing.around(app)
+
+
+def _by_host(app: ASGIApp, settings: ServerSettings, keyed: bool) -> ASGIApp:
+    hosts = accepted_hosts(settings, keyed=keyed)
+    return app if hosts is None else HostCheck(app, hosts)
 
 
 def _handle_errors(api: FastAPI) -> None:
