@@ -62,6 +62,7 @@ def test_each_call_completes_the_smallest_bucket_that_is_left(started: LLM) -> N
     assert states(started) == ["ready", "ready", "unproven"]
     assert started.parts.late.next()
     assert states(started) == ["ready", "ready", "ready"]
+    assert started.parts.late.next()  # what padding costs
     assert not started.parts.late.next()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import nn
 
@@ -70,6 +70,7 @@ class LateGraphs:
     captures: dict[Phase, CaptureReport]
     costs: Costs
     seconds: float | None = None
+    _settled: set[Phase] = field(default_factory=set)
 
     @property
     def left(self) -> int:
@@ -79,15 +80,15 @@ class LateGraphs:
     def next(self) -> bool:
         """Capture and prove the smallest bucket that is left; between batches, when none runs.
 
-        Pages are borrowed for it: of those that nobody holds, the prefix cache's last. When a phase
-        has none left, what padding costs in it is measured.
+        Pages are borrowed for it: of those that nobody holds, the prefix cache's last. A call after
+        the last bucket of a phase measures what padding costs in it.
 
         Returns:
             False if there was nothing to do.
         """
         found = next(self._open(), None)
         if found is None:
-            return False
+            return self.settle()
         phase, bucket = found
         runner, began = self.runners[phase], time.perf_counter()
         try:
@@ -100,17 +101,22 @@ class LateGraphs:
             took = time.perf_counter() - began
             self.captures[phase] = self.captures[phase].with_bucket(report, took)
         _LOG.debug("%s bucket %d: %s", phase.value, bucket, runner.buckets.state(bucket).value)
-        self.settle()
         return True
 
-    def settle(self) -> None:
-        """Measure what padding costs in each phase whose buckets are all decided."""
+    def settle(self) -> bool:
+        """Measure what padding costs in each phase of which no bucket is left, once.
+
+        Returns:
+            False if there was nothing to do.
+        """
         ready = {
             phase: cost
             for phase, cost in self.costs.items()
-            if cost.times is None and not self.runners[phase].late
+            if phase not in self._settled and not self.runners[phase].late
         }
+        self._settled |= ready.keys()
         settle_costs(ready, self.runners, self.captures, self.seconds)
+        return bool(ready)
 
     def _open(self) -> Iterator[tuple[Phase, int]]:
         for phase, runner in self.runners.items():
