@@ -40,6 +40,7 @@ _REFUSED: dict[str, list[object]] = {
     "page_size": [0, 12, 2048, 16.0],
     "kv_pages": [1, 0],
     "kv_bytes": [0],
+    "kv_prefault": [1, None],
     "gpu_memory": [0, -0.5, 1.01, "90%", True, None],
     "prefill_buckets": ["", "64,x", [64, 32], [64, 64], (0, 1), 64, [True, 2]],
     "decode_buckets": ["1,,2", [2, 1]],

@@ -260,6 +260,13 @@ class EngineConfig(MediaSettings):
         "`gpu_memory` after graphs are captured.",
         or_none(is_int(1)),
     )
+    kv_prefault: bool = setting(
+        False,
+        "True or False",
+        "Write to all of a CPU's KV pool at the start: all is resident then, a lack of memory "
+        "shows at once, and no prompt pays for the first use of a page.",
+        is_bool,
+    )
     gpu_memory: float = setting(
         _GPU_MEMORY,
         "a number above 0, up to 1",

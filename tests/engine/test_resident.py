@@ -45,6 +45,12 @@ def test_the_pool_counts_as_it_is_written_to(llm: LLM) -> None:
     assert before.kv < after.kv <= llm.parts.pool.nbytes
 
 
+def test_a_pool_can_be_resident_from_the_start(tiny_checkpoint: TinyCheckpoint) -> None:
+    llm = tiny_llm(tiny_checkpoint("qwen3"), eager=True, kv_prefault=True)
+    told = llm.inspect()
+    assert told["resident"]["kv_bytes"] == told["memory"]["kv_bytes"]
+
+
 def test_memory_that_was_read_alone_is_not_taken() -> None:
     made = untouched_zeros((16, MIB), torch.uint8, torch.device("cpu"))
     assert touched([made]) == 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 import torch
 
+from firstlight.engine.resident import touched
 from firstlight.errors import ConfigError
 from firstlight.memory import KVLayout, KVPool, LayerShape
 
@@ -60,6 +62,16 @@ def test_numbers_that_do_not_go_with_the_layout_are_refused() -> None:
         pool(n_pages=[9])
     with pytest.raises(ConfigError, match="layout of 2 layers and 1 sides"):
         pool(layout=KVLayout.of([None, None], max_context=64), n_pages=[9])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells it on Linux")
+def test_a_pool_is_resident_as_a_whole_once_it_was_prefaulted() -> None:
+    made = pool(n_pages=[4096, 4096])
+    tensors = (*made.keys, *made.values)
+    assert touched(tensors) == 0
+    made.prefault()
+    assert touched(tensors) == made.nbytes
+    assert not any(t.any() for t in tensors)
 
 
 def test_a_pool_that_the_system_refuses_names_what_to_set() -> None:

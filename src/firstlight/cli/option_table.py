@@ -78,6 +78,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "debug": "Account for every page whenever no request is left; else the engine fails.",
     "kv_pages": "Pages of the KV pool.",
     "kv_bytes": "Limit of the KV pool where its pages are derived.",
+    "kv_prefault": "Make all of the KV pool resident at the start.",
     "gpu_memory": "Share of the GPU's memory that may be in use, 0.9 by default.",
     "sliding_pages": "Pages of the pool of layers with a sliding window.",
     "prefix_cache": "Start a prompt behind what was computed of its beginning before.",

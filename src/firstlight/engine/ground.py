@@ -86,6 +86,8 @@ def lay_ground(config: EngineConfig, model: LoadedModel, gpu: Gpu | None = None)
         dtype=adapter.dtype,
         device=adapter.device,
     )
+    if config.kv_prefault:
+        pool.prefault()
     kv = _kv_memory(config, first, pool)
     return Ground(
         config=config,
