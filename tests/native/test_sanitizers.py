@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("library")]
 HERE = Path(__file__).parent
 ARITHMETIC = [
     str(HERE / f"test_{n}.py")
-    for n in ("weights", "linear", "elementwise", "attention", "segments")
+    for n in ("weights", "linear", "int8_ops", "elementwise", "attention", "segments")
 ]
 UNDER_FLAGS = """
 import sys

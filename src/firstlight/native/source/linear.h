@@ -145,7 +145,11 @@ struct Linear {
              Scratch& scratch) const {
     if (kind == INT8) return piece_of_codes<Int8, P>(begin, end, first, totals, scratch);
     if (kind == INT4) return piece_of_codes<Int4, P>(begin, end, first, totals, scratch);
-    several(begin, end, [&]<int R>(std::int64_t r) { tile<R, P>(r, first); });
+    // One row waits for memory, which is fastest when it is read in sequence.
+    if (P > 1 && end - begin == 1)
+      for (int p = 0; p < P; ++p) tile<1, 1>(begin, first + p * LANES);
+    else
+      several(begin, end, [&]<int R>(std::int64_t r) { tile<R, P>(r, first); });
   }
 };
 
