@@ -85,8 +85,8 @@ def test_padding_is_priced_when_no_bucket_of_the_phase_is_left(started: LLM) -> 
     assert costs[Phase.PREFILL].times is not None
 
 
-def test_a_late_bucket_whose_proof_fails_is_quarantined(
-    started: LLM, monkeypatch: pytest.MonkeyPatch
+def test_a_late_bucket_whose_proof_fails_is_quarantined_and_logged(
+    started: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     proven = Prover.prove
 
@@ -97,6 +97,7 @@ def test_a_late_bucket_whose_proof_fails_is_quarantined(
     monkeypatch.setattr(Prover, "prove", wrong)
     started.parts.late.next()
     assert states(started)[1] == "quarantined"
+    assert "prefill graph of 64 rows: quarantined: " in caplog.text
     assert started.generate("abcdefgh" * 5, FEW).timings.steps[0].decision.reason is (
         Reason.QUARANTINED
     )

@@ -19,7 +19,7 @@ from firstlight.core.reason import Phase
 from firstlight.engine.accounting import Weights
 from firstlight.engine.costs import Costs, settle_costs
 from firstlight.errors import CaptureError
-from firstlight.graphs import BucketFailure, CaptureReport, GraphRunner
+from firstlight.graphs import BucketFailure, BucketState, CaptureReport, GraphRunner
 from firstlight.graphs.proof import ProofLevel
 
 FIRST_WORK = 12 * 10**9
@@ -100,7 +100,9 @@ class LateGraphs:
         else:
             took = time.perf_counter() - began
             self.captures[phase] = self.captures[phase].with_bucket(report, took)
-        _LOG.debug("%s bucket %d: %s", phase.value, bucket, runner.buckets.state(bucket).value)
+        if (state := runner.buckets.state(bucket)) is not BucketState.READY:
+            why = runner.buckets.why(bucket)
+            _LOG.warning("the %s graph of %d rows: %s: %s", phase.value, bucket, state.value, why)
         return True
 
     def settle(self) -> bool:
