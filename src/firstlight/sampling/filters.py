@@ -37,7 +37,7 @@ def top_k(logits: Tensor, k: Sequence[int]) -> Tensor:
     keep = logits >= edge
     spare = keep.sum(-1, keepdim=True) - wanted[:, None]
     # On a GPU asking whether there are ties takes longer than treating them.
-    if logits.is_cuda or bool(((spare > 0)[:, 0] & active).any()):
+    if logits.device.type != "cpu" or bool(((spare > 0)[:, 0] & active).any()):
         # Of the tokens that tie at the edge, the last ones go.
         tied = logits == edge
         room = tied.sum(-1, keepdim=True) - spare
@@ -64,7 +64,7 @@ def top_p(logits: Tensor, p: Sequence[float]) -> Tensor:
     keep = torch.ones_like(logits, dtype=torch.bool)
     size = logits.shape[-1]
     # A GPU sorts all rows in less time than it takes to ask which ones need it.
-    if size > 2 * _HEAD and not logits.is_cuda:
+    if size > 2 * _HEAD and logits.device.type == "cpu":
         done = _nucleus_in_head(probs[rows], limits, keep, rows)
         rows, limits = rows[~done], limits[~done]
     if len(rows):
