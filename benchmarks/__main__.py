@@ -32,6 +32,7 @@ from benchmarks.scheduler_share import scheduler_rows
 from benchmarks.smollm2 import gguf_path
 from benchmarks.step_cost import step_rows
 from benchmarks.threads import main as threads
+from benchmarks.tower import main as tower
 from firstlight import LLM
 from firstlight.config import EngineConfig
 from firstlight.demo import model_path, pictures
@@ -132,7 +133,7 @@ CASES: dict[str, Callable[[int], Iterator[Row]]] = {
 def main() -> None:
     """Run the chosen cases; some, for which rows do not do, have a command line of their own."""
     apart = {"peers": peers, "quality": quality, "fusing": fusing, "threads": threads}
-    apart["prefill-profile"] = prefill_profile
+    apart |= {"prefill-profile": prefill_profile, "tower": tower}
     if (own := apart.get("".join(sys.argv[1:2]))) is not None:
         return own(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)

@@ -115,7 +115,7 @@ class Parts:
     @property
     def ledger(self) -> Ledger:
         """Where the bytes and the seconds of the start went."""
-        return ledger_of(
+        ledger = ledger_of(
             self.runners,
             self.captures,
             self.pool,
@@ -123,6 +123,7 @@ class Parts:
             self.packed_bytes,
             self.warm_seconds,
         )
+        return self.encoder_graphs.added_to(ledger)
 
 
 def load(config: EngineConfig, adapters: AdapterRegistry | None = None) -> LoadedModel:

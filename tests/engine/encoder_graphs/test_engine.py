@@ -26,6 +26,11 @@ def test_answers_are_the_same_and_the_report_says_how(
         told = llm.inspect()["encoder_graphs"]
         assert told["calls"] == {"captured": 1}
         assert graphs_report(llm.parts)["encoder_graphs"] == told
+        entries = {entry.piece: entry.n_bytes for entry in llm.parts.ledger.bytes}
+        assert entries["encoder 32"] > 0
+        assert entries["encoder.pixels"] == told["slots"][0]["bytes"]
+        parts = {entry.part: entry.seconds for entry in llm.parts.ledger.seconds}
+        assert parts["encoder graphs and their proofs"] > 0
 
 
 def captured(tiny_checkpoint: TinyCheckpoint, family: str) -> LLM:

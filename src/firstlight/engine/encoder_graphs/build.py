@@ -25,6 +25,7 @@ from firstlight.graphs import (
     PaddingIsFree,
     SlotRegistry,
 )
+from firstlight.graphs.accounting import Bytes, Kind, Ledger, Seconds
 from firstlight.graphs.encoder import EncoderRunner
 from firstlight.graphs.proof import ProofLevel
 from firstlight.models.adapter import TOWER_ERRORS, Adapter
@@ -51,6 +52,18 @@ class EncoderGraphs:
     unit: str = ""
     proofs: Mapping[int, EncoderProof] = field(default_factory=dict)
     warm_seconds: float | None = None
+
+    def added_to(self, ledger: Ledger) -> Ledger:
+        """A ledger with these graphs' bytes and seconds."""
+        if self.rows is None:
+            return ledger
+        runner = self.rows.runner
+        slots = [Bytes(Kind.SLOT, s.name, s.bytes) for s in runner.registry.describe()]
+        graphs = [Bytes(Kind.GRAPH, f"encoder {n}", g.bytes) for n, g in runner.graphs.items()]
+        seconds = sum(graph.seconds for graph in runner.graphs.values())
+        seconds += sum(proof.seconds for proof in self.proofs.values())
+        spent = Seconds("encoder graphs and their proofs", seconds)
+        return Ledger((*ledger.bytes, *slots, *graphs), (*ledger.seconds, spent))
 
     def describe(self) -> dict[str, Any]:
         """For reports, ready for JSON."""
