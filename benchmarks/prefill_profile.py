@@ -76,7 +76,8 @@ def main(arguments: Sequence[str]) -> None:
         _show(f"{Path(str(model)).name}, {options.dtype}, {n} tokens", rows)
     if options.json is not None:
         rows_of = {str(n): [asdict(row) for row in rows] for n, rows in found.items()}
-        options.json.write_text(json.dumps({"about": about(), "rows": rows_of}, indent=2) + "\n")
+        of = {"about": about(), "model": f"{Path(str(model)).name}, {options.dtype}"}
+        options.json.write_text(json.dumps({**of, "rows": rows_of}, indent=2) + "\n")
 
 
 def profile(llm: LLM, tokens: int, rounds: int) -> list[Spent]:

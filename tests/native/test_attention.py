@@ -62,6 +62,13 @@ def test_unusual_sizes_attend_too(
     assert_equal_attention(Case(chunks=((1, 1),), dtype=dtype).with_(**changes))
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_short_requests_between_long_ones_attend(kernels: Kernels, dtype: torch.dtype) -> None:
+    chunks = ((9, 40), (1, 300), (20, 20), (3, 70), (8, 8), (1, 1))
+    assert_equal_attention(Case(chunks, dtype=dtype))
+    assert_equal_attention(Case(chunks, dtype=dtype, window=30, scattered=True))
+
+
 @pytest.mark.parametrize("rows", [1, 8])
 def test_contexts_beyond_32768_tokens_attend(kernels: Kernels, rows: int) -> None:
     context = 33_100

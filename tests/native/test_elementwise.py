@@ -139,3 +139,17 @@ def test_sums_have_torchs_bits(
     assert call is not None
     kernels.run(call)
     assert torch.equal(out, a + b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tiny", [1e-40, 3e-39])
+def test_sums_have_torchs_bits_below_the_normal_numbers_too(
+    kernels: Kernels, dtype: torch.dtype, tiny: float
+) -> None:
+    a = (torch.arange(1, 65, dtype=torch.float32).view(2, 32) * tiny).to(dtype)
+    y = torch.empty_like(a)
+    call = add_call(a, a, y)
+    assert call is not None
+    kernels.run(call)
+    assert (y != 0).all()
+    assert torch.equal(y, a + a)

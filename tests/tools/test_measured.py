@@ -11,6 +11,7 @@ from tools.docs import measured
 from tools.docs.fusing import fusing
 from tools.docs.memory import memory
 from tools.docs.peers import peers
+from tools.docs.prefill import prefill
 from tools.docs.threads import threads
 
 ABOUT = {
@@ -117,6 +118,28 @@ def test_threads_and_neighbours_stand_in_columns(folder: Path) -> None:
     head, _, line = (line for line in threads().splitlines() if line.startswith("|"))
     assert "| 2 beside a busy process: ms |" in head
     assert line == "| m | decode 1 | 1.23 | 1.23 | 1.23 | 1.23 |"
+
+
+def test_kinds_of_a_prefills_work_stand_by_time_and_the_whole_stands_last(folder: Path) -> None:
+    def row(what: str, ms: float, share: float) -> dict[str, object]:
+        return {"what": what, "calls": 1, "ms": ms, "share": share, "gflops": None}
+
+    one = [row("linear 8 x 2 x 2", 6, 0.6), row("gate", 1, 0.1), row("merge splits", 0.01, 0.001)]
+    rows = {
+        "8": [*one, row("whole prefill", 10, 1)],
+        "16": [row("linear 16 x 2 x 2", 9, 0.45), row("linear 16 x 2 x 4", 1, 0.05),
+               row("gate", 8, 0.4), row("whole prefill", 20, 1)],
+    }  # fmt: skip
+    made = {"about": ABOUT, "model": "m, bfloat16", "rows": rows}
+    (folder / "prefill.json").write_text(json.dumps(made))
+    assert [line for line in prefill().splitlines() if line.startswith("|")] == [
+        "| work | 8 tokens: ms | 16 tokens: ms |",
+        "| --- | --- | --- |",
+        "| linear layers | 6.0 (60.0%) | 10.0 (50.0%) |",
+        "| gate | 1.0 (10.0%) | 8.0 (40.0%) |",
+        "| all others | 0.0 (0.1%) |  |",
+        "| whole prefill | 10.0 (100.0%) | 20.0 (100.0%) |",
+    ]
 
 
 def test_resident_memory_is_told_in_mib_with_the_peak_over_what_is_needed(folder: Path) -> None:

@@ -18,6 +18,7 @@ from tools.docs.markdown import table
 from tools.docs.memory import memory
 from tools.docs.pages import ROOT
 from tools.docs.peers import peers
+from tools.docs.prefill import prefill
 from tools.docs.quality import quality
 from tools.docs.threads import threads
 
@@ -153,6 +154,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "load-run": load_run,
     "media-settings": media_settings,
     "peer-names": commands.peer_names,
+    "prefill": prefill,
     "reasons": reasons,
     "request-chat": request.chat,
     "request-completions": request.completions,
