@@ -23,8 +23,8 @@ from firstlight.graphs import BucketFailure, BucketState, CaptureReport, GraphRu
 from firstlight.graphs.proof import ProofLevel
 
 FIRST_WORK = 12 * 10**9
-"""Bytes of weights times rows, over the buckets of a start; their proofs take less than half
-a second of one core."""
+"""Bytes of weights times rows, over the buckets of a start: a bfloat16 decoder of 100 million
+weights proves those of 16 and 32 rows, one of a million those up to 896."""
 
 _LOG = logging.getLogger("firstlight.engine")
 
