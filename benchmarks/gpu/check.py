@@ -25,6 +25,7 @@ from benchmarks.gpu.measure import (
     coverage,
     decodes,
     encoders,
+    open_encoders,
     open_engines,
     prefills,
 )
@@ -137,7 +138,7 @@ class Check:
             Part("replay", 10, self._replays),
             Part("coverage", 15, self._coverage),
             Part("prefill, text", 15, self._prefill(sizes, media=False)),
-            Part("encoder", 10, self._sweep(encoders, sizes)),
+            Part("encoder", 30, lambda: self._encode(sizes)),
             Part("kernels", 5, lambda: kernels(self._device)),
         ]
 
@@ -242,6 +243,16 @@ class Check:
             return {"dropped": True, "note": "kernels of a CPU have no clock of their own"}
         engines = {name: self._open()[name] for name in self.captured_modes}
         return replays(engines, _REPLAYS, self._budget, Cuda())
+
+    def _encode(self, sizes: tuple[int, ...]) -> dict[str, Any]:
+        self.close()
+        path = self._path(self._large)
+        engines = open_encoders(path, self._device, dtype=self._dtype, sizes=sizes)
+        try:
+            return encoders(engines, sizes, self._budget, rounds=self._rounds)
+        finally:
+            for llm in engines.values():
+                llm.close()
 
     def _coverage(self) -> dict[str, Any]:
         return coverage(self._open(), prompts=4 if self._quick else 24, largest=self._largest - 64)

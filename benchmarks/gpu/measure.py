@@ -118,25 +118,51 @@ def decodes(
     return {"step_ms": rows}
 
 
+def open_encoders(path: Path, device: str, *, dtype: str, sizes: Sequence[int]) -> Engines:
+    """Two engines with hardly a graph of the decoder: one encodes eagerly, one from graphs.
+
+    Args:
+        sizes: rows of pictures, for each of which the tower is captured.
+    """
+    captured = next(backend for backend in MODES[device].values() if backend != "eager")
+    return {
+        name: LLM(
+            path, device=device, backend=captured, dtype=dtype, max_num_seqs=1, kv_bytes=1 << 30,
+            prefill_buckets=(64,), decode_buckets=(1,), proof="quick", padding_cost="free",
+            max_context=max(sizes) + 64, max_batch_tokens=max(sizes) + 32, encoder_graphs=graphs,
+            encoder_budgets=tuple(sorted(sizes)),
+        )
+        for name, graphs in (("eager", "off"), ("graphs", "on"))
+    }  # fmt: skip
+
+
 def encoders(
     engines: Engines, sizes: Sequence[int], budget: Budget, *, rounds: int
 ) -> dict[str, Any]:
-    """Median milliseconds of encoding one picture, by its rows. It runs eagerly in all engines."""
-    llm = next(iter(engines.values()))
+    """Median milliseconds of encoding one picture, by its rows; and which budgets serve."""
     rows: dict[str, Any] = {}
     for tokens in sizes:
         if not budget.enough(5):
             rows[str(tokens)] = "dropped"
             continue
-        call = _picture_ask(llm, tokens)
+        calls = {name: _encoding(llm, tokens) for name, llm in engines.items()}
+        samples = interleave(calls, rounds=rounds)
+        rows[str(tokens)] = {name: round(s.median * 1e3, 3) for name, s in samples.items()}
+    report = engines["graphs"].inspect()["encoder_graphs"]
+    budgets = report.get("budgets", [])
+    failed = [f"{row['size']}: {row['why']}" for row in budgets if row["why"]]
+    why = report["why"] or "; ".join(failed)
+    return {"encode_ms": rows, "note": why, "ok": not why, "budgets": budgets}
 
-        def encode(call: Callable[[], Completion] = call) -> float:
-            llm.flush_caches()  # an earlier part may have shown it the same picture
-            return call().timings.encode_s
 
-        sample = interleave({"eager": encode}, rounds=rounds)["eager"]
-        rows[str(tokens)] = round(sample.median * 1e3, 3)
-    return {"encode_ms": rows}
+def _encoding(llm: LLM, tokens: int) -> Callable[[], float]:
+    call = _picture_ask(llm, tokens)
+
+    def encode() -> float:
+        llm.flush_caches()  # an earlier round has shown it the same picture
+        return call().timings.encode_s
+
+    return encode
 
 
 def coverage(engines: Engines, *, prompts: int, largest: int) -> dict[str, Any]:
