@@ -56,6 +56,26 @@ def test_a_kernel_of_our_own_that_fails_its_trial_is_left_out_and_the_log_says_w
     assert "our own Triton kernel is left out: torch.float32, window 0" in caplog.text
 
 
+def test_a_trial_may_wait_where_waiting_is_an_error_and_leaves_that_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modes: list[object] = []
+    seen: list[object] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    monkeypatch.setattr(cuda, "available", lambda: (TRITON,))
+    monkeypatch.setattr(cuda, "kernel_of", lambda choice: attention_)
+    monkeypatch.setattr(cuda, "fault_of", lambda kernel, _: seen.append(list(modes)))
+    cuda.usable.cache_clear()
+    try:
+        assert cuda.usable(0) == (TRITON,)
+    finally:
+        cuda.usable.cache_clear()
+    assert seen == [["default"]]
+    assert modes == ["default", 2]
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("page_size", [16, 256])

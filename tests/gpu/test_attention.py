@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.cuda] if DEVICE == "cuda" else []
 # Triton's interpreter does not compute in bfloat16.
 HALF = [torch.float16] if DEVICE == "cpu" else [torch.float16, torch.bfloat16]
 QUICK = (Phase.explicit, Phase.generate)  # shrinking takes minutes in the interpreter
+# A GPU compiles the kernel for each size, some seconds each.
+SIZES: dict[str, Any] = {} if DEVICE == "cpu" else {"page_sizes": (16,), "dims": ((64, 48),)}
 CASES: dict[str, dict[str, Any]] = {
     "causal": {},
     "window": {"window": 6},
@@ -38,7 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
 @given(data=st.data())
 @settings(max_examples=6, phases=QUICK)
 def test_any_batch_equals_the_cpu_kernel(case: str, data: st.DataObject) -> None:
-    batch = data.draw(batches(**CASES[case]))
+    batch = data.draw(batches(**CASES[case], **SIZES))
     want, got = (
         batch.run(attention_),
         batch.to(dtype=torch.float32, device=DEVICE).run(attention_triton_),
@@ -52,7 +54,7 @@ def test_any_batch_equals_the_cpu_kernel(case: str, data: st.DataObject) -> None
 @given(data=st.data())
 @settings(max_examples=3, phases=QUICK)
 def test_what_nobody_sees_may_be_nan(case: str, data: st.DataObject) -> None:
-    batch = data.draw(batches(**CASES[case])).to(dtype=torch.float32)
+    batch = data.draw(batches(**CASES[case], **SIZES)).to(dtype=torch.float32)
     want = batch.to(dtype=torch.float32, device=DEVICE).run(attention_triton_).out
     got = batch.poisoned().to(dtype=torch.float32, device=DEVICE).run(attention_triton_).out
     torch.testing.assert_close(got, want, atol=0, rtol=0)

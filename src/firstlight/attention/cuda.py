@@ -7,6 +7,8 @@ be called between the pieces of a graph, and held by a whole one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
@@ -80,10 +82,25 @@ def usable(device: int) -> tuple[str, ...]:
 
 def _passes(device: int) -> bool:
     kernel = kernel_of(Choice(TRITON))
-    fault = fault_of(kernel, torch.device("cuda", device))
+    with _waiting_allowed():
+        fault = fault_of(kernel, torch.device("cuda", device))
     if fault is not None:
         _LOG.warning("attention by our own Triton kernel is left out: %s", fault)
     return fault is None
+
+
+@contextmanager
+def _waiting_allowed() -> Iterator[None]:
+    """A trial reads its results, also where whoever asked first forbids to wait for the device."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("default")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def decode_op(op: Any, device: torch.device) -> Any:

@@ -122,8 +122,9 @@ class Gpu:
 
     def settle_page_size(self, model: LoadedModel) -> EngineConfig:
         """The configuration with a page size: as set, else what serves most layers best."""
+        kernels = self._kernels()  # with their trial, so that no step has to wait for it
         if self.config.page_size is None:
-            size = page_size_for(self._wanted(model), self._kernels())
+            size = page_size_for(self._wanted(model), kernels)
             self.config = replace(self.config, page_size=size)
         return self.config
 
