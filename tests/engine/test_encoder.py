@@ -76,6 +76,10 @@ class Request:
     def needs(self) -> tuple[MediaItem, ...]:
         return media_items(self.prompt)
 
+    @property
+    def known(self) -> int:
+        return len(self.prompt.ids)
+
     def ids(self, start: int, end: int) -> list[int]:
         return self.prompt.ids[start:end]
 
