@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from firstlight.errors import FirstlightError, ModelLoadError
+from firstlight.models.empty import WithoutDraws
 from firstlight.models.files import CONFIG, GENERATION_CONFIG, read_json
 from firstlight.models.quiet import no_progress_bars
 from firstlight.models.registry import Entry
@@ -99,7 +100,8 @@ def load_weights(
             else {"config": entry.config_class.from_pretrained(folder)}
         )
         with no_progress_bars():
-            model, report = cls.from_pretrained(
+            model, report = _read(
+                cls,
                 folder,
                 dtype=dtype,
                 use_safetensors=True,
@@ -116,6 +118,16 @@ def load_weights(
         raise ModelLoadError(f"{folder} cannot be loaded: {first_line(error)}") from error
     _check_report(folder, architecture, report)
     return model
+
+
+def _read(cls: Any, folder: Path, **options: Any) -> Any:
+    """What ``from_pretrained`` returns, without draws that nobody needs where that goes well."""
+    try:
+        with WithoutDraws():
+            return cls.from_pretrained(folder, **options)
+    # Modules may do anything while they are made; what is wrong with the files shows again below.
+    except Exception:
+        return cls.from_pretrained(folder, **options)
 
 
 def _check_report(folder: Path, architecture: str, report: Mapping[str, Iterable[Any]]) -> None:
