@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +14,7 @@ from firstlight import LLM, SamplingParams
 from firstlight.config import EngineConfig
 from firstlight.core.reason import Mode, Phase, Reason
 from firstlight.engine import late
+from firstlight.engine.aio import AsyncEngine, ServingLimits, step_loop
 from firstlight.engine.late import first_buckets, may_be_late
 from firstlight.graphs import GraphRunner
 from firstlight.graphs.proof import BucketProof, Finding, Prover
@@ -126,6 +129,35 @@ def test_a_proof_takes_pages_of_the_prefix_cache_last_and_leaves_the_pool_whole(
     while started.parts.late.next():
         pass
     assert started.parts.kv.n_free == free
+
+
+def test_beside_requests_that_hold_the_pages_a_bucket_stays_late(started: LLM) -> None:
+    late_graphs, max_context = started.parts.late, started.parts.memory.max_context
+    assert late_graphs.next_beside(63 + max_context, max_context)
+    assert states(started) == ["ready", "waiting", "unproven"]
+    assert late_graphs.next_beside(64 + max_context, max_context)
+    assert states(started) == ["ready", "ready", "unproven"]
+
+
+def test_a_server_that_is_never_quiet_comes_to_them_between_steps(
+    started: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_loop, "_QUIET_S", 60.0)
+    monkeypatch.setattr(step_loop, "_BUSY_S", 0.0)
+    many = replace(FEW, max_tokens=40)
+    alone = started.generate(LONG, many).token_ids
+
+    async def served() -> tuple[int, ...]:
+        engine = AsyncEngine(started.parts, ServingLimits(), clock=time.perf_counter)
+        await engine.start()
+        try:
+            async with engine.text(LONG, many) as stream:
+                return (await stream.completions())[0].token_ids
+        finally:
+            await engine.close()
+
+    assert asyncio.run(served()) == alone
+    assert started.parts.late.left == 0
 
 
 @pytest.mark.parametrize(("rows", "found"), [(96, (16, 32, 48)), (95, (16, 32)), (1, (16,))])

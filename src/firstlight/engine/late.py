@@ -105,6 +105,20 @@ class LateGraphs:
             _LOG.warning("the %s graph of %d rows: %s: %s", phase.value, bucket, state.value, why)
         return True
 
+    def next_beside(self, free_tokens: int, max_context: int) -> bool:
+        """As :meth:`next`, while requests run: only where their pages leave room for any proof.
+
+        A proof for which pages are short would count as failed.
+
+        Args:
+            free_tokens: that the pages hold which no request has.
+            max_context: of one request.
+        """
+        found = next(self._open(), None)
+        if found is not None and free_tokens < found[1] + max_context:
+            return True
+        return self.next()
+
     def settle(self) -> bool:
         """Measure what padding costs in each phase of which no bucket is left, once.
 

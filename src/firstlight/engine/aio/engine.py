@@ -68,6 +68,7 @@ class AsyncEngine:
             clock=clock,
             on_step=on_step,
             when_quiet=parts.late.next,
+            when_busy=self._late_graph,
         )
         self.draining = False
         self._pool = ThreadPoolExecutor(limits.threads, "firstlight-admit")
@@ -90,6 +91,10 @@ class AsyncEngine:
         if self.loop.alive:
             _LOG.error("the step that is under way did not end within %g s", _STOP_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _late_graph(self) -> bool:
+        kv = self.parts.kv
+        return self.parts.late.next_beside(kv.n_free * kv.page_size, self.parts.memory.max_context)
 
     async def drain(self, seconds: float) -> None:
         """Take no more requests, let those in flight end, and take out what is left after that."""

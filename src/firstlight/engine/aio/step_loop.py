@@ -26,6 +26,8 @@ _MANY_FAULTS = 5
 _MANY_S = 60.0
 _QUIET_S = 0.2
 """So long nothing is asked before something is done that a request would have to wait for."""
+_BUSY_S = 30.0
+"""So long a loop that is never quiet does without what can wait: then one piece of it is done."""
 
 
 class LoopState(StrEnum):
@@ -66,6 +68,8 @@ class StepLoop:
         when_quiet: does a piece of work that can wait, and says whether there was any; called in
             the step thread when nothing runs and nobody asks. Its failure is logged, and it is not
             called again.
+        when_busy: the same beside running requests; called now and then in a loop that is never
+            quiet.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class StepLoop:
         clock: Callable[[], float],
         on_step: Callable[[float], None] | None = None,
         when_quiet: Callable[[], bool] | None = None,
+        when_busy: Callable[[], bool] | None = None,
     ) -> None:
         self._engine = engine
         self._deliver = deliver
@@ -87,6 +92,8 @@ class StepLoop:
         self._on_step = on_step
         self._spent = 0.0  # since the last step landed
         self._when_quiet = when_quiet
+        self._when_busy = when_busy
+        self._was_of_use = clock()
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="firstlight-step", daemon=True)
         self._live: dict[Sequence, _Run] = {}
@@ -152,6 +159,7 @@ class StepLoop:
             try:
                 self._take_orders()
                 if self._live and not self._stopping:
+                    self._catch_up()
                     self._step()
             except BaseException as error:  # libraries in Rust panic with what is no Exception
                 self._recover(error)
@@ -180,6 +188,11 @@ class StepLoop:
                 self._be_of_use(self._when_quiet)
         return self._orders.get()
 
+    def _catch_up(self) -> None:
+        """A loop that is never quiet would never come to what can wait."""
+        if self._when_busy is not None and self._clock() - self._was_of_use > _BUSY_S:
+            self._be_of_use(self._when_busy)
+
     def _be_of_use(self, work: Callable[[], bool]) -> None:
         self.stepping_since = self._clock()
         try:
@@ -188,8 +201,9 @@ class StepLoop:
             _LOG.exception("what is done when nobody asks failed")
             left = False
         if not left:
-            self._when_quiet = None
+            self._when_quiet = self._when_busy = None
         self.stepping_since = None
+        self._was_of_use = self._clock()
 
     def _stop(self) -> None:
         self._stopping = True
