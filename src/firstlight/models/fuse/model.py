@@ -47,7 +47,9 @@ def fuse_model(
             _round(layers[index], report, kit)
 
     fuse_decoder(adapter.decoder, adapter.position_rank, report, kit, before)
+    freed()
     _pack_head(adapter, report, kit)
+    freed()
     fuse_patches(adapter.model, report)
     fuse_towers(adapter, report, kit)
     if kit.rounds_rows:
