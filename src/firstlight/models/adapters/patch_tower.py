@@ -29,7 +29,7 @@ class PatchTower:
 
     Args:
         tower: transformers' module.
-        taps: DeepStack features that are columns beside the row.
+        dtype, device: of the buffers that pixels are written to.
     """
 
     budgets = (64, 128, 256)

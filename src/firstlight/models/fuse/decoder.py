@@ -10,15 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from firstlight.models.fuse.attention import FusedAttention, epsilon_of
-from firstlight.models.fuse.kit import Kit, NativeNorm
+from firstlight.models.fuse.attention import FusedAttention
+from firstlight.models.fuse.kit import Kit
 from firstlight.models.fuse.linear import can_pack
 from firstlight.models.fuse.mlp import FusedMLP
-from firstlight.models.fuse.parity import Rotary, attention_parity, heard, module_parity
+from firstlight.models.fuse.parity import Rotary, attention_parity, heard
 from firstlight.models.fuse.report import FuseReport
-
-_Candidate = tuple[nn.Module, str | None]
-"""A replacement, and what its parity check found wrong."""
+from firstlight.models.fuse.swap import Candidate, fused_mlp, swap, swap_norms
 
 
 @torch.no_grad()
@@ -53,58 +51,15 @@ def fuse_decoder(
                 fused = partial(_fused_attention, attention, hidden_size, rotary, kit)
                 swap(layer, "self_attn", fused, report)
         if FusedMLP.takes(mlp):
-            swap(layer, "mlp", partial(_fused_mlp, mlp, hidden_size, kit), report)
+            swap(layer, "mlp", partial(fused_mlp, mlp, hidden_size, kit), report)
         _pack_linears(layer, report, kit)
         swap_norms(layer, report, kit)
     swap_norms(decoder, report, kit)
 
 
-def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary, kit: Kit) -> _Candidate:
+def _fused_attention(old: nn.Module, hidden_size: int, rotary: Rotary, kit: Kit) -> Candidate:
     new = FusedAttention(old, heard(old, hidden_size, rotary), kit)
     return new, attention_parity(old, new, hidden_size, rotary)
-
-
-def _fused_mlp(old: nn.Module, hidden_size: int, kit: Kit) -> _Candidate:
-    new = FusedMLP(old, kit)
-    return new, module_parity(old, new, hidden_size)
-
-
-def swap(
-    layer: nn.Module, name: str, candidate: Callable[[], _Candidate], report: FuseReport
-) -> None:
-    """Put a replacement in a module's place, if its check found nothing; report it either way.
-
-    Args:
-        candidate: makes the replacement and what its check found wrong.
-    """
-    old = type(getattr(layer, name)).__name__
-    # Whatever a foreign module does on being called its own way is no error of this load: it stays.
-    try:
-        new, found = candidate()
-    except Exception as error:
-        report.left[old] = f"{type(error).__name__}: {error}"
-        return
-    if found is not None:
-        report.left[old] = found
-        return
-    setattr(layer, name, new)
-    report.count(old)
-
-
-def swap_norms(owner: Any, report: FuseReport, kit: Kit) -> None:
-    """Swap RMSNorms that are the owner's own attributes for compiled ones."""
-    if kit.kernels is None:
-        return
-    for name, norm in list(owner.named_children()):
-        weight, eps = getattr(norm, "weight", None), epsilon_of(norm)
-        if type(norm).__name__.endswith("RMSNorm") and weight is not None and eps is not None:
-            swap(owner, name, partial(_native_norm, norm, weight, eps), report)
-
-
-def _native_norm(old: nn.Module, weight: torch.Tensor, eps: float) -> _Candidate:
-    # Which kind of norm it is shows in a name only; whether that is so, parity says.
-    new = NativeNorm(weight, eps, offset=not hasattr(old, "variance_epsilon"))
-    return new, module_parity(old, new, weight.shape[0])
 
 
 def _pack_linears(layer: nn.Module, report: FuseReport, kit: Kit) -> None:

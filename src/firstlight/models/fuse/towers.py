@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from firstlight.models.adapter import Adapter
-from firstlight.models.fuse.decoder import swap, swap_norms
 from firstlight.models.fuse.kit import Kit, NativeActivation, NativeLayerNorm, activation_kind
 from firstlight.models.fuse.mlp import FusedMLP
 from firstlight.models.fuse.parity import module_parity
 from firstlight.models.fuse.report import FuseReport
+from firstlight.models.fuse.swap import Candidate, fused_mlp, swap, swap_norms
 from firstlight.models.fuse.tower_attention import (
     CropAttention,
     SegmentAttention,
@@ -24,8 +24,6 @@ from firstlight.models.fuse.tower_attention import (
 
 _COLUMNS = 48
 """Of the random input on which activations are compared."""
-
-_Candidate = tuple[nn.Module, str | None]
 
 
 @torch.no_grad()
@@ -57,7 +55,7 @@ def _outside(adapter: Adapter, kept: set[int]) -> list[nn.Module]:
     return [module for module in adapter.model.modules() if id(module) not in kept]
 
 
-def _whole(module: nn.Module, kit: Kit) -> Callable[[], _Candidate] | None:
+def _whole(module: nn.Module, kit: Kit) -> Callable[[], Candidate] | None:
     """What makes the replacement of a module of several layers, and checks it."""
     if SegmentAttention.takes(module, kit):
         return partial(_segments, module, kit)
@@ -65,30 +63,31 @@ def _whole(module: nn.Module, kit: Kit) -> Callable[[], _Candidate] | None:
         return None
     if CropAttention.takes(module, kit):
         return partial(_crops, module, kit)
-    if FusedMLP.takes(module) and kit.takes(module.gate_proj.weight):  # type: ignore[arg-type,union-attr]
-        return partial(_mlp, module, kit)
+    if FusedMLP.takes(module):
+        gate: nn.Linear = module.gate_proj  # type: ignore[assignment]
+        if kit.takes(gate.weight):
+            return partial(fused_mlp, module, gate.in_features, kit)
     return None
 
 
-def _segments(old: nn.Module, kit: Kit) -> _Candidate:
+def _segments(old: nn.Module, kit: Kit) -> Candidate:
     new = SegmentAttention(old, kit)
     return new, segment_parity(old, new)
 
 
-def _crops(old: nn.Module, kit: Kit) -> _Candidate:
+def _crops(old: nn.Module, kit: Kit) -> Candidate:
     new = CropAttention(old, kit)
     return new, crop_parity(old, new)
 
 
-def _mlp(old: nn.Module, kit: Kit) -> _Candidate:
-    new = FusedMLP(old, kit)
-    width: int = old.gate_proj.in_features  # type: ignore[assignment,union-attr]
-    return new, module_parity(old, new, width)
-
-
-def _layer_norm(old: nn.LayerNorm) -> _Candidate:
+def _layer_norm(old: nn.LayerNorm) -> Candidate:
     new = NativeLayerNorm(old)
     return new, module_parity(old, new, old.normalized_shape[0])
+
+
+def _activation(old: nn.Module, kind: int, like: Tensor) -> Candidate:
+    new = NativeActivation(kind)
+    return new, module_parity(old, new, _COLUMNS, like)
 
 
 def _swap_part(
@@ -102,16 +101,4 @@ def _swap_part(
         if child.weight is not None:
             swap(parent, name, partial(_layer_norm, child), report)
     elif (kind := activation_kind(child)) is not None:
-        _swap_activation(parent, name, child, kind, report, like)
-
-
-def _swap_activation(
-    parent: nn.Module, name: str, old: nn.Module, kind: int, report: FuseReport, like: Tensor
-) -> None:
-    new = NativeActivation(kind)
-    found = module_parity(old, new, _COLUMNS, like)
-    if found is None:
-        setattr(parent, name, new)
-        report.count(type(old).__name__)
-    else:
-        report.left[type(old).__name__] = found
+        swap(parent, name, partial(_activation, child, kind, like), report)
