@@ -7,8 +7,7 @@ is there (:mod:`.build`). Without a compiler everything runs on torch's kernels.
 from __future__ import annotations
 
 from firstlight.native.build import NativeUnavailableError, build_library
-from firstlight.native.calls import can_attend
-from firstlight.native.encoder_ops import can_attend_segments
+from firstlight.native.calls import can_attend, can_attend_segments
 from firstlight.native.kernels import Kernels, open_kernels
 from firstlight.native.lowering import NativeLowering
 from firstlight.native.weights import PackedWeight, WeightFormat, can_pack

@@ -22,6 +22,8 @@ MOST_SPLITS = 32
 """A context is attended to in at most so many splits, as far as none gets longer than a kernel has
 room for."""
 LARGEST_HEAD = 512
+LARGEST_SEGMENT_HEAD = 512
+"""Columns of a head that ``source/segments.h`` has room for."""
 FEWEST_ROWS = 8
 """Rows of a request from which on they are computed in tiles; see ``source/tiles.h``."""
 
@@ -167,3 +169,9 @@ def can_attend(dtype: torch.dtype, key_dim: int, value_dim: int) -> bool:
     """Whether the kernel's fixed buffers hold such heads."""
     known = dtype in (torch.float32, torch.bfloat16)
     return known and key_dim % 2 == 0 and max(key_dim, value_dim) <= LARGEST_HEAD
+
+
+def can_attend_segments(dtype: torch.dtype, key_dim: int) -> bool:
+    """Whether the kernel takes heads of ``key_dim`` columns: an even number, as pairs are met."""
+    known = dtype in (torch.float32, torch.bfloat16)
+    return known and key_dim % 2 == 0 and 0 < key_dim <= LARGEST_SEGMENT_HEAD

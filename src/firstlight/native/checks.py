@@ -123,6 +123,39 @@ def check_attend(
     _matches("attend_rows", "out", out, q.dtype, q.shape[0], heads, dims[1])
 
 
+def check_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+    """Arguments of ``firstlight::layer_norm``; raises ValueError."""
+    _activations("layer_norm", x)
+    _matches("layer_norm", "weight", weight, x.dtype, x.shape[-1])
+    _matches("layer_norm", "bias", bias, x.dtype, x.shape[-1])
+
+
+def check_segments(
+    q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None,
+    bounds: Tensor | None, each: int,
+) -> None:  # fmt: skip
+    """Arguments of ``firstlight::attend_segments``; raises ValueError."""
+    op = "attend_segments"
+    good = q.ndim == 3 and q.is_cpu and calls.can_attend_segments(q.dtype, q.shape[2])
+    known = "float32 or bfloat16 [rows, heads, an even number of columns up to {}] on the CPU"
+    _want(good, op, "q", q, known, calls.LARGEST_SEGMENT_HEAD)
+    for name, t in (("k", k), ("v", v)):
+        same = t.ndim == 3 and t.shape[:2] == q.shape[:2] and t.dtype is q.dtype
+        good = same and (name == "v" or t.shape[2] == q.shape[2])
+        _want(good, op, name, t, "{} {}, as q", q.dtype, list(q.shape))
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        _want(t.shape[2] < 2 or t.stride(2) == 1, op, name, t, "contiguous columns of a head")
+    _want((cos is None) == (sin is None), op, "sin", sin, "both of cos and sin, or neither")
+    _matches(op, "cos", cos, torch.float32, q.shape[0], q.shape[2])
+    _matches(op, "sin", sin, torch.float32, q.shape[0], q.shape[2])
+    if bounds is None:
+        good = each > 0 and q.shape[0] % each == 0
+        _want(good, op, "rows_each", each, "a divisor of the {} rows", q.shape[0])
+    else:
+        good = bounds.dtype is torch.int32 and bounds.ndim == 1 and bounds.shape[0] > 1
+        _want(good and bounds.is_contiguous(), op, "bounds", bounds, "contiguous int32 [2 or more]")
+
+
 def _activations(op: str, x: Tensor) -> None:
     good = x.dtype in DTYPES and x.ndim > 0 and x.is_cpu
     _want(good, op, "x", x, "float32 or bfloat16 rows on the CPU")

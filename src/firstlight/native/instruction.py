@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -76,3 +76,17 @@ def instruction(
 def array_of(instructions: Sequence[Instruction]) -> Any:
     """The instructions side by side, as a program has them."""
     return (Instruction * len(instructions))(*instructions)
+
+
+class Runner(Protocol):
+    """What runs instructions."""
+
+    def run(self, *instructions: Instruction) -> None:
+        """Run them once, in order."""
+        ...
+
+
+def result_of(outs: Sequence[Tensor | None]) -> Tensor:
+    """Where a recorded operation of one result writes it."""
+    assert outs[0] is not None, "the result of an operation that is read has a place"
+    return outs[0]

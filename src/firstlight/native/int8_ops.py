@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from firstlight.native.calls import rows_of
 from firstlight.native.checks import check_linear
-from firstlight.native.instruction import Instruction, Op, instruction
+from firstlight.native.instruction import Instruction, Op, Runner, instruction, result_of
 from firstlight.native.weights import BLOCK, WeightFormat
 
 LINEAR_INT8 = (
@@ -18,14 +18,6 @@ LINEAR_INT8 = (
 )
 BLOCK_BYTES = BLOCK + 8
 """Of a block of a row: its codes, scale and sum; see ``source/int8_rows.h``."""
-
-
-class Runner(Protocol):
-    """What runs instructions."""
-
-    def run(self, *instructions: Instruction) -> None:
-        """Run them once, in order."""
-        ...
 
 
 def kernels(runner: Runner) -> dict[str, Callable[..., Any]]:
@@ -67,8 +59,7 @@ def rules(memory: Callable[[int], Tensor]) -> Mapping[str, Callable[..., Any]]:
         outs: Sequence[Tensor | None], x: Tensor, weight: Tensor, bias: Tensor | None,
         format: int, n: int,
     ) -> Sequence[Instruction] | None:  # fmt: skip
-        out = outs[0]
-        assert out is not None, "the result of an operation that is read has a place"
+        out = result_of(outs)
         if rows_of(x) is None or rows_of(out) is None:
             return None
         return linear_int8_calls(x, weight, bias, format, memory(room(x)), out)

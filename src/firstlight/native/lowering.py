@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from firstlight.native import calls, encoder_ops, int8_ops
-from firstlight.native.instruction import Instruction
+from firstlight.native.instruction import Instruction, result_of
 from firstlight.native.kernels import Kernels
 from firstlight.native.ops import scratch_of, stand_ins
 
@@ -85,14 +85,14 @@ def _linear(
     format: int,
     n: int,
 ) -> Lowered:
-    out = _only(outs)
+    out = result_of(outs)
     return (calls.linear_call(x, weight, bias, format, out),) if _even(x, out) else None
 
 
 def _rms_norm(
     outs: Sequence[Tensor | None], x: Tensor, weight: Tensor, eps: float, offset: bool
 ) -> Lowered:
-    out = _only(outs)
+    out = result_of(outs)
     return (calls.rms_norm_call(x, weight, eps, offset, out),) if _even(x, out) else None
 
 
@@ -102,21 +102,21 @@ def _rotate(
 ) -> Lowered:  # fmt: skip
     if not calls.lie_alike(cos, sin):
         return None
-    return (calls.rotate_call(x, cos, sin, weight, eps, offset, _only(outs)),)
+    return (calls.rotate_call(x, cos, sin, weight, eps, offset, result_of(outs)),)
 
 
 def _gate(outs: Sequence[Tensor | None], x: Tensor, kind: int) -> Lowered:
-    out = _only(outs)
+    out = result_of(outs)
     return (calls.gate_call(x, kind, out),) if _even(x, out) else None
 
 
 def _activate(outs: Sequence[Tensor | None], x: Tensor, kind: int) -> Lowered:
-    out = _only(outs)
+    out = result_of(outs)
     return (calls.activate_call(x, kind, out),) if _even(x, out) else None
 
 
 def _add(outs: Sequence[Tensor | None], a: Tensor, b: Any) -> Lowered:
-    out = _only(outs)
+    out = result_of(outs)
     if not isinstance(b, Tensor) or {a.dtype, b.dtype, out.dtype} not in _DTYPES:
         return None
     found = calls.add_call(a, b, out)
@@ -124,11 +124,6 @@ def _add(outs: Sequence[Tensor | None], a: Tensor, b: Any) -> Lowered:
 
 
 _DTYPES = ({torch.float32}, {torch.bfloat16})
-
-
-def _only(outs: Sequence[Tensor | None]) -> Tensor:
-    assert outs[0] is not None, "the result of an operation that is read has a place"
-    return outs[0]
 
 
 def _even(*tensors: Tensor) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from firstlight.native import calls, checks, encoder_ops, int8_ops
-from firstlight.native.instruction import Instruction
+from firstlight.native.instruction import Runner
 
 LINEAR = "linear(Tensor x, Tensor weight, Tensor? bias, int format, int out_features) -> Tensor"
 RMS_NORM = "rms_norm(Tensor x, Tensor weight, float eps, bool offset) -> Tensor"
@@ -24,14 +24,6 @@ ATTEND_ROWS = (
     "Tensor write_locations, Tensor page_table, Tensor attention_rows, Tensor? block_bounds, "
     "Tensor(c!) out, float scale, int window, bool last_only) -> ()"
 )
-
-
-class Runner(Protocol):
-    """What runs instructions."""
-
-    def run(self, *instructions: Instruction) -> None:
-        """Run them once, in order."""
-        ...
 
 
 def register(runner: Runner) -> None:
