@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
+from uuid import uuid4
 
 from firstlight.errors import ArtifactError
 from firstlight.media.artifact import Artifact
-from firstlight.media.identity import ArtifactKey, Snapshot
+from firstlight.media.identity import ArtifactKey, Snapshot, fingerprint_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +62,33 @@ class ArtifactMaker(Protocol):
         Raising fails the batch, and its items are made again one by one.
         """
         ...
+
+
+def make_each(
+    make_one: Callable[[Miss], Made], misses: Sequence[Miss], workers: Executor | None
+) -> list[Made | Exception]:
+    """Each artifact by itself, in order; what is wrong with one is no other's failure.
+
+    Args:
+        workers: make them side by side; None does it in turn.
+    """
+
+    def tried(miss: Miss) -> Made | Exception:
+        try:
+            return make_one(miss)
+        except Exception as error:  # belongs to this item
+            return error
+
+    return list(map(tried, misses) if workers is None else workers.map(tried, misses))
+
+
+def fingerprint_or_own(facts: Mapping[str, object]) -> str:
+    """The fingerprint of some facts; where they cannot be described, one that nobody else has, so
+    that nothing is shared."""
+    try:
+        return fingerprint_of(facts)
+    except TypeError:
+        return f"unique:{uuid4()}"
 
 
 def make_batch(maker: ArtifactMaker, misses: Sequence[Miss]) -> list[Made | BaseException]:

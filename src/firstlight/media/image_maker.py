@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from types import MappingProxyType
 from typing import Final
-from uuid import uuid4
 
 import PIL
 
 from firstlight.errors import MediaError
-from firstlight.media.artifact_maker import Made, Miss
+from firstlight.media.artifact_maker import Made, Miss, fingerprint_or_own, make_each
 from firstlight.media.colour import WHITE, Colour
 from firstlight.media.decode import ImageLimits, decode_image
-from firstlight.media.identity import Snapshot, fingerprint_of, request_options, take_snapshot
+from firstlight.media.identity import Snapshot, request_options, take_snapshot
 from firstlight.media.processor import ImageProcessor
 from firstlight.media.source import SourceLoader
 
@@ -84,15 +83,7 @@ class ImageMaker:
 
     def make(self, misses: Sequence[Miss]) -> list[Made | Exception]:
         """Decode and process each image; what is wrong with one is no other's failure."""
-        if self._workers is None:
-            return [self._try(miss) for miss in misses]
-        return list(self._workers.map(self._try, misses))
-
-    def _try(self, miss: Miss) -> Made | Exception:
-        try:
-            return self.make_one(miss)
-        except Exception as error:  # belongs to this item
-            return error
+        return make_each(self.make_one, misses, self._workers)
 
     def make_one(self, miss: Miss) -> Made:
         """Decode and process one image.
@@ -112,14 +103,11 @@ class ImageMaker:
         return Made(artifact, decoded_at - started, self._clock() - decoded_at)
 
     def _fingerprint(self) -> str:
-        facts = {
-            "processor": self._processor.fingerprint(),
-            "pillow": PIL.__version__,
-            "background": self._background,
-            "payload": self.payload(),
-        }
-        try:
-            return fingerprint_of(facts)
-        except TypeError:
-            # Settings that cannot be described belong to this object alone: nothing is shared.
-            return f"unique:{uuid4()}"
+        return fingerprint_or_own(
+            {
+                "processor": self._processor.fingerprint(),
+                "pillow": PIL.__version__,
+                "background": self._background,
+                "payload": self.payload(),
+            }
+        )

@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
-from uuid import uuid4
 
 import PIL
 
 from firstlight.errors import MediaError
 from firstlight.media.animation import decode_animation, is_animation
 from firstlight.media.artifact import VIDEO
-from firstlight.media.artifact_maker import Made, Miss
+from firstlight.media.artifact_maker import Made, Miss, fingerprint_or_own, make_each
 from firstlight.media.colour import WHITE, Colour
-from firstlight.media.identity import Snapshot, fingerprint_of, request_options, take_snapshot
+from firstlight.media.identity import Snapshot, request_options, take_snapshot
 from firstlight.media.source import SourceLoader
 from firstlight.media.video import DecodedVideo, VideoLimits, VideoOptions, frames_digest
 from firstlight.media.video_file import decode_file, decoder_version
@@ -97,9 +96,7 @@ class VideoMaker:
 
     def make(self, misses: Sequence[Miss]) -> list[Made | Exception]:
         """Decode and process each video; what is wrong with one is no other's failure."""
-        if self._workers is None:
-            return [self._try(miss) for miss in misses]
-        return list(self._workers.map(self._try, misses))
+        return make_each(self.make_one, misses, self._workers)
 
     def make_one(self, miss: Miss) -> Made:
         """Decode and process one video.
@@ -112,12 +109,6 @@ class VideoMaker:
         decoded_at = self._clock()
         artifact = self._processor.artifact(video, str(miss.key))
         return Made(artifact, decoded_at - started, self._clock() - decoded_at)
-
-    def _try(self, miss: Miss) -> Made | Exception:
-        try:
-            return self.make_one(miss)
-        except Exception as error:  # belongs to this item
-            return error
 
     def _frames(self, source: Sequence[object]) -> FramesSnapshot:
         self._limits.check_frames(len(source))
@@ -145,13 +136,11 @@ class VideoMaker:
         return decode_file(data, rules, options, limits, digest)
 
     def _fingerprint(self) -> str:
-        facts = {
-            "processor": self._processor.fingerprint(),
-            "pillow": PIL.__version__,
-            "background": self._background,
-            "decoder": decoder_version(),
-        }
-        try:
-            return fingerprint_of(facts)
-        except TypeError:
-            return f"unique:{uuid4()}"
+        return fingerprint_or_own(
+            {
+                "processor": self._processor.fingerprint(),
+                "pillow": PIL.__version__,
+                "background": self._background,
+                "decoder": decoder_version(),
+            }
+        )
