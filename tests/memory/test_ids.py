@@ -4,7 +4,6 @@ import pytest
 
 from firstlight.memory import PhysicalPage, PhysicalSlot, VirtualPage, VirtualSlot
 from firstlight.memory.ids import (
-    first_slot,
     page_of,
     pages_for,
     slot_of,
@@ -21,7 +20,6 @@ def test_pages_are_counted_up_to_the_last_partly_filled_one(tokens: int, pages: 
 def test_a_slot_is_its_page_and_the_offset_in_it() -> None:
     assert slot_of([PhysicalPage(7), PhysicalPage(3)], position=5, page_size=4) == 3 * 4 + 1
     assert virtual_slot_of([VirtualPage(7), VirtualPage(3)], position=5, page_size=4) == 13
-    assert first_slot(PhysicalPage(3), 4) == 12
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 128])

@@ -106,7 +106,6 @@ PHRASINGS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 KINDS: Final = tuple(PHRASINGS)
-NOTHING_WRITTEN: Final = "nothing"
 
 
 def ask(rng: random.Random, scene: Scene, kind: str) -> Question | None:

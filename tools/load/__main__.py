@@ -28,7 +28,6 @@ from tools.load.run import each_once, lone_answers, under_load
 from tools.load.tally import Tally
 from tools.load.watch import Watch, idle, metrics
 
-DRAIN_S = 30.0
 # float32: the bits of bfloat16 are so few that a batch of another shape may choose another token.
 MAX_CONTEXT = 1024
 COMMON = ("--dtype", "float32", "--max-context", str(MAX_CONTEXT))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -205,9 +204,3 @@ _MAKERS = (
     _shaped,
     _long_answer,
 )
-
-
-def by_kind(asked: list[Asked]) -> Iterator[tuple[str, int]]:
-    """Each kind and how many requests are of it."""
-    for kind, group in itertools.groupby(sorted(a.kind for a in asked)):
-        yield kind, len(list(group))

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-FINE = frozenset({"whole", "streamed", "read slowly", "left", "refused as it should be"})
-"""What may happen to a request of a client."""
-
 
 @dataclass(frozen=True, slots=True)
 class Trouble:

@@ -25,8 +25,3 @@ class Span:
         """The part of the span inside ``[start, end)``, with its encoder row moved along."""
         lo, hi = max(self.start, start), min(self.end, end)
         return Span(self.item, lo, hi, self.row + lo - self.start) if lo < hi else None
-
-
-def count_rows(spans: tuple[Span, ...], start: int, end: int) -> int:
-    """Media rows in ``[start, end)``, counted on the host; no device is asked."""
-    return sum(max(min(s.end, end) - max(s.start, start), 0) for s in spans)

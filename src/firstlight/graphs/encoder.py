@@ -20,7 +20,7 @@ from firstlight.graphs.bucket import BucketState, BucketTable
 from firstlight.graphs.decision import CostModel
 from firstlight.graphs.ownership import Ownership
 from firstlight.graphs.registry import SlotRegistry
-from firstlight.graphs.slot import Extent
+from firstlight.graphs.slot import Axis, Extent
 
 _NOT_READY = {
     BucketState.WAITING: (Reason.NOT_CAPTURED, "is not captured yet"),
@@ -73,7 +73,6 @@ class EncoderRunner:
     ) -> None:
         self.registry = registry
         self.budgets = budgets
-        self.seconds: dict[int, float] = {}
         self._backend = backend
         self._body = body
         self._owned = owned
@@ -183,6 +182,6 @@ class EncoderRunner:
     def _live(self, values: Mapping[str, Tensor]) -> Extent:
         """By the values themselves: what does not agree is refused by the registry."""
         lines = {self.registry.spec(name).axis: len(value) for name, value in values.items()}
-        tokens = next(n for axis, n in lines.items() if axis.value == "tokens")
-        others = [n for axis, n in lines.items() if axis.value == "requests"]
+        tokens = next(n for axis, n in lines.items() if axis is Axis.TOKENS)
+        others = [n for axis, n in lines.items() if axis is Axis.REQUESTS]
         return Extent(tokens, others[0] if others else 0)

@@ -28,11 +28,6 @@ def pages_for(n_tokens: int, page_size: int) -> int:
     return -(-n_tokens // page_size)
 
 
-def first_slot(page: PhysicalPage, page_size: int) -> PhysicalSlot:
-    """The slot of a physical page's first token."""
-    return PhysicalSlot(page * page_size)
-
-
 def slot_of(pages: Sequence[PhysicalPage], position: int, page_size: int) -> PhysicalSlot:
     """The physical slot of the token at ``position`` of a request whose pages lie at ``pages``."""
     return PhysicalSlot(pages[position // page_size] * page_size + position % page_size)

@@ -29,7 +29,7 @@ from firstlight.graphs.accounting import Bytes, Kind, Ledger, Seconds
 from firstlight.graphs.encoder import EncoderRunner
 from firstlight.graphs.proof import ProofLevel
 from firstlight.models.adapter import TOWER_ERRORS, Adapter
-from firstlight.models.tower import Tower
+from firstlight.models.tower import Per, Tower
 
 MOST_SEGMENTS = 64
 """Pictures and frames that one replay takes."""
@@ -146,7 +146,7 @@ def _runner(
     backend: CaptureBackend,
     cost: MeasuredCost | PaddingIsFree,
 ) -> EncoderRunner:
-    segments = any(given.per.value == "segment" for given in tower.inputs)
+    segments = any(given.per is Per.SEGMENT for given in tower.inputs)
     most = min(sizes[-1], MOST_SEGMENTS) if segments else sizes[-1]
     registry = SlotRegistry(Extent(sizes[-1], most), Arena(adapter.device))
     for given in tower.inputs:

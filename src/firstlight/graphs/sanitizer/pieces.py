@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from firstlight.graphs.backends.cuda import SegmentedGraph
-from firstlight.graphs.backends.cuda.cut import Segment
+from firstlight.graphs.backends.cuda import Kind, Segment, SegmentedGraph
 from firstlight.graphs.backends.tape.record import OpCall
 from firstlight.graphs.sanitizer.audit import Fault
 from firstlight.graphs.sanitizer.finding import FindingKind
@@ -120,7 +119,7 @@ def stale_calls(graph: SegmentedGraph, now: Mapping[str, Tensor]) -> Iterator[Fa
     """
     calls = iter(graph.eager_calls)
     for segment in graph.plan.segments:
-        if segment.kind.value != "eager":
+        if segment.kind is not Kind.EAGER:
             continue
         given = {t.untyped_storage().data_ptr() for t in _tensors(next(calls).args)}
         for index in {*segment.reads, *segment.writes}:

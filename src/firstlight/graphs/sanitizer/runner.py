@@ -56,9 +56,8 @@ from firstlight.graphs.slots import EMBEDS, FULL_SIDE
 
 _RECORDINGS = 3  # batches of each bucket that are recorded again, to compare
 _BETWEEN = 2  # graphs of other sizes that run between the two replays of a batch
-_ROUNDINGS = (
-    4  # of the largest output, by which replays on a GPU may differ: some sums have no order
-)
+_ROUNDINGS = 4
+"""Of the largest output, by which replays on a GPU may differ: some sums have no order."""
 
 _REFUSALS = {
     HostReadError: FindingKind.HOST_READ,
