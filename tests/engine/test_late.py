@@ -15,7 +15,7 @@ from firstlight.config import EngineConfig
 from firstlight.core.reason import Mode, Phase, Reason
 from firstlight.engine import late
 from firstlight.engine.aio import AsyncEngine, ServingLimits, step_loop
-from firstlight.engine.late import first_buckets, may_be_late
+from firstlight.engine.late import first_buckets, may_be_late, provable_rows
 from firstlight.graphs import GraphRunner
 from firstlight.graphs.proof import BucketProof, Finding, Prover
 from tests.conftest import TinyCheckpoint
@@ -132,11 +132,33 @@ def test_a_proof_takes_pages_of_the_prefix_cache_last_and_leaves_the_pool_whole(
 
 
 def test_beside_requests_that_hold_the_pages_a_bucket_stays_late(started: LLM) -> None:
-    late_graphs, max_context = started.parts.late, started.parts.memory.max_context
-    assert late_graphs.next_beside(63 + max_context, max_context)
+    assert started.parts.late.next_beside(63)
     assert states(started) == ["ready", "waiting", "unproven"]
-    assert late_graphs.next_beside(64 + max_context, max_context)
+    assert started.parts.late.next_beside(64)
     assert states(started) == ["ready", "ready", "unproven"]
+
+
+def test_beside_requests_whose_windows_hold_a_side_a_bucket_stays_late(
+    tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages of all contexts are many; those of the layers with a window are short."""
+    monkeypatch.setattr(late, "FIRST_WORK", 1)
+    few = {"max_context": 112, "max_batch_tokens": 64, "kv_pages": 900, "sliding_pages": 25}
+    buckets = (8, 16, 32, 64)
+    with tiny_llm(
+        tiny_checkpoint("gemma3"), prefill_buckets=buckets, max_num_seqs=8, late=True, **few
+    ) as llm:
+        parts, params = llm.parts, replace(FEW, max_tokens=40)
+        requests = [parts.admission.text(LONG[:9], (), params) for _ in range(8)]
+        for request in requests:
+            parts.engine.add(request)
+        while parts.engine.step():
+            parts.late.next_beside(provable_rows(parts.kv, 112))
+        assert "quarantined" not in states(llm)
+        assert parts.late.left > 0
+        while parts.late.next():
+            pass
+        assert states(llm) == ["ready"] * 4
 
 
 def test_a_server_that_is_never_quiet_comes_to_them_between_steps(

@@ -21,6 +21,8 @@ from firstlight.engine.costs import Costs, settle_costs
 from firstlight.errors import CaptureError
 from firstlight.graphs import BucketFailure, BucketState, CaptureReport, GraphRunner
 from firstlight.graphs.proof import ProofLevel
+from firstlight.graphs.proof.cases import GUARDS
+from firstlight.memory import KVMemory
 
 FIRST_WORK = 12 * 10**9
 """Bytes of weights times rows, over the buckets of a start: a bfloat16 decoder of 100 million
@@ -55,6 +57,22 @@ def first_buckets(decoder: nn.Module, sizes: tuple[int, ...]) -> tuple[int, ...]
             break
         found.append(size)
     return tuple(found)
+
+
+def provable_rows(kv: KVMemory, max_context: int) -> int:
+    """Rows of the longest bucket that any proof finds pages for, on every side of the memory.
+
+    Args:
+        max_context: tokens of one request; beside its rows, a batch sees at most so many, and on a
+            windowed side the window.
+    """
+    size = kv.page_size
+    found = kv.n_free * size - max_context
+    for side in kv.windows:
+        # Two pages guard the batch, and two are in part of a window or of a chunk.
+        beside = min(side.spec.window or 0, max_context) + (GUARDS + 2) * size
+        found = min(found, side.n_available * size - beside)
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -105,19 +123,15 @@ class LateGraphs:
             _LOG.warning("the %s graph of %d rows: %s: %s", phase.value, bucket, state.value, why)
         return True
 
-    def next_beside(self, free_tokens: int, max_context: int) -> bool:
-        """As :meth:`next`, while requests run: only where their pages leave room for any proof.
-
-        A proof for which pages are short would count as failed.
+    def next_beside(self, rows: int) -> bool:
+        """As :meth:`next`, while requests run: only a bucket of at most ``rows``.
 
         Args:
-            free_tokens: that the pages hold which no request has.
-            max_context: of one request.
+            rows: see :func:`provable_rows`; a proof for which pages are short would count as
+                failed.
         """
         found = next(self._open(), None)
-        if found is not None and free_tokens < found[1] + max_context:
-            return True
-        return self.next()
+        return True if found is not None and found[1] > rows else self.next()
 
     def settle(self) -> bool:
         """Measure what padding costs in each phase of which no bucket is left, once.

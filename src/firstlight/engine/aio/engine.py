@@ -20,6 +20,7 @@ from firstlight.engine.aio.step_loop import Event, LoopState, StepLoop
 from firstlight.engine.aio.stream import Stream
 from firstlight.engine.build import Parts
 from firstlight.engine.chat_options import PLAIN, ChatOptions
+from firstlight.engine.late import provable_rows
 from firstlight.engine.sequence import Sequence
 from firstlight.errors import DrainingError, EngineFaultError, RequestFailedError
 from firstlight.memory.integrity import check as check_memory
@@ -93,8 +94,8 @@ class AsyncEngine:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _late_graph(self) -> bool:
-        kv = self.parts.kv
-        return self.parts.late.next_beside(kv.n_free * kv.page_size, self.parts.memory.max_context)
+        rows = provable_rows(self.parts.kv, self.parts.memory.max_context)
+        return self.parts.late.next_beside(rows)
 
     async def drain(self, seconds: float) -> None:
         """Take no more requests, let those in flight end, and take out what is left after that."""
