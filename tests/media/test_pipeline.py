@@ -152,7 +152,7 @@ def test_the_policy_holds(tmp_path: Path) -> None:
     path.write_bytes(encoded(noise()))
     with (
         ImagePipeline(ImageProcessor(Counting()), FetchPolicy(), cache_bytes=0) as own,
-        pytest.raises(MediaError, match="file system are not accepted"),
+        pytest.raises(MediaError, match="file system are not accepted: allowed_media_root"),
     ):
         own.lookup(items(path))
 

@@ -89,6 +89,14 @@ def test_web_addresses_are_not_read_unless_a_domain_is_allowed(url: str) -> None
     assert "t=1" not in str(caught.value)
 
 
+def test_a_refusal_of_a_server_names_the_setting_and_only_what_a_request_can_hold() -> None:
+    loader = SourceLoader(FetchPolicy())
+    for url, setting in (("http://a.example/a.png", "domains"), ("file:///a.png", "root")):
+        with pytest.raises(MediaError, match=f"allowed_media_{setting} .*base64") as caught:
+            loader.load(url)
+        assert "PIL" not in str(caught.value)
+
+
 def test_a_web_address_is_read_where_its_domain_is_allowed() -> None:
     policy = FetchPolicy(domains=(".example",), trusted_networks=("127.0.0.1",), ports=None)
     loader = SourceLoader(policy, Fetcher(policy, resolve=names({"a.example": "127.0.0.1"})))

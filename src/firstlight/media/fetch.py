@@ -70,7 +70,10 @@ class Fetcher:
                 slow.
         """
         if not self._policy.fetches:
-            raise MediaError("pictures from web addresses are not accepted: no domain is allowed")
+            raise MediaError(
+                "pictures from web addresses are not accepted: no domain is allowed, "
+                "allowed_media_domains names those that are"
+            )
         address = parse_web_address(url)
         self._check(address)
         deadline = Deadline(self._policy.total_s, self._clock)
@@ -88,10 +91,13 @@ class Fetcher:
         """Before any look-up, so the message tells nothing about the network."""
         if not self._policy.allows_host(address.host):
             raise MediaError(
-                f"pictures from {address.host} are not accepted: it is not an allowed domain"
+                f"pictures from {address.host} are not accepted: "
+                "it is none of allowed_media_domains"
             )
         if not self._policy.allows_port(address.port):
-            raise MediaError(f"pictures from port {address.port} are not accepted")
+            raise MediaError(
+                f"pictures from port {address.port} are not accepted: it is none of media_ports"
+            )
 
     def _follow(self, pool: httpcore2.ConnectionPool, first: WebAddress) -> bytes:
         address = first

@@ -37,6 +37,8 @@ class SourceLoader:
         if fetcher is None and policy.fetches:
             fetcher = Fetcher(policy)
         self._fetcher = fetcher
+        # Who asks over HTTP can send no object of Python, and no path that is read.
+        self._accepted = ACCEPTED if policy.any_path else "a base64 data URL"
 
     def load(self, source: object) -> bytes | Image.Image:
         """The encoded bytes of a picture, or the image itself if it is one already.
@@ -60,7 +62,7 @@ class SourceLoader:
             raise MediaError(f"a picture cannot be a {type(source).__name__}; accepted: {ACCEPTED}")
         text = source.strip()
         if not text:
-            raise MediaError(f"the picture is an empty string; accepted: {ACCEPTED}")
+            raise MediaError(f"the picture is an empty string; accepted: {self._accepted}")
         scheme = _SCHEME.match(text)
         kind = scheme[1].lower() if scheme else ""
         if kind == "data":
@@ -70,14 +72,14 @@ class SourceLoader:
         if kind == "file":
             return self._file(path_of_file_url(text))
         if kind and "://" in text[:32]:
-            raise MediaError(f"{kind}: addresses are not accepted; give {ACCEPTED}")
+            raise MediaError(f"{kind}: addresses are not accepted; give {self._accepted}")
         return self._file(source)
 
     def _web(self, url: str) -> bytes:
         if self._fetcher is None:
             raise MediaError(
-                "pictures from web addresses are not accepted: no domain is allowed; "
-                f"accepted: {ACCEPTED}"
+                "pictures from web addresses are not accepted: no domain is allowed, "
+                f"allowed_media_domains names those that are; accepted: {self._accepted}"
             )
         return self._fetcher.fetch(url)
 
@@ -87,7 +89,10 @@ class SourceLoader:
         if self._root is not None:
             return self._root.read("\0" if path is None else path, limit)
         if not self._policy.any_path:
-            raise MediaError("pictures from the server's file system are not accepted")
+            raise MediaError(
+                "pictures from the server's file system are not accepted: allowed_media_root names "
+                f"no folder; accepted: {self._accepted}"
+            )
         if path is None:
             raise MediaError("the file: address names no path of this machine")
         return read_file(Path(path), limit)

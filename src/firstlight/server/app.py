@@ -114,10 +114,18 @@ def _handle_errors(api: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         if isinstance(error, ApiError):
             return _answer(request, error.failure)
-        message = f"{error.detail}: {request.method} on this path"
+        message = f"{error.detail}: {request.method} on this path" + _instead(error)
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
         failure = Failure(error.status_code, message, code=code, headers=dict(error.headers or {}))
         return _answer(request, failure)
+
+
+def _instead(error: HTTPException) -> str:
+    """What to ask for where there is no such path, or no such method on it."""
+    allowed = (error.headers or {}).get("Allow")
+    if error.status_code == 405 and allowed:
+        return f"; accepted: {allowed}"
+    return "; /openapi.json lists all paths" if error.status_code == 404 else ""
 
 
 def _answer(request: Request, failure: Failure) -> Response:
