@@ -30,6 +30,22 @@ def test_without_arguments_the_help_is_printed(capsys: Capsys) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["run"], "--allow-any-media-host / --no-allow-any-media-host"),
+        (["serve"], "--otlp-traces-endpoint"),
+        (["bench", "serve"], "--distinct-images"),
+    ],
+)
+def test_help_in_a_narrow_terminal_has_every_name_in_full(
+    command: list[str], option: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command, "--help"]) == 0
+    assert option in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["frob"], "No such command 'frob'."),

@@ -11,7 +11,10 @@ from firstlight.cli.bench_serve import bench_serve
 def build_bench() -> typer.Typer:
     """The group of commands that measure."""
     group = typer.Typer(
-        name="bench", help="Measure a model, or a server.", pretty_exceptions_enable=False
+        name="bench",
+        help="Measure a model, or a server.",
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
     group.callback(invoke_without_command=True)(_bench)
     group.command()(media)

@@ -34,7 +34,10 @@ def inspect(
     *,
     given: Given,
 ) -> None:
-    """Show a model's input contract, static buffers, graphs, and what runs eager and why."""
+    """Show a model's input contract, static buffers and graphs.
+
+    And what would run eager, and why.
+    """
     config = given.engine()
     session: Session = context.obj
     observed = None if lengths is None else read_lengths(lengths)

@@ -45,7 +45,8 @@ def _start(
 
 def build_app() -> typer.Typer:
     """The command tree."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    # Tables of rich cut the longer names of options in a terminal 80 columns wide.
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback()(_start)
     for command in (serve, run, chat, inspect, verify, plan_buckets):
         app.command()(command)

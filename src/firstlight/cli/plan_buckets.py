@@ -155,7 +155,10 @@ def plan_buckets(
     limits: _Limits,
     prices: _Prices,
 ) -> None:
-    """Choose the prefill buckets that serve LENGTHS in the least expected time."""
+    """Choose the prefill buckets for LENGTHS.
+
+    Those that serve prompts of these lengths in the least expected time.
+    """
     observed = read_lengths(lengths, field)
     from firstlight.cli.plan_report import compare, print_comparison
     from firstlight.graphs import Lengths, planner

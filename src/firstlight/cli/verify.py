@@ -27,7 +27,9 @@ def verify(
     *,
     given: Given,
 ) -> None:
-    """Prove every graph of a model in full: replay against eager, padding, each input, each order.
+    """Prove every graph of a model in full.
+
+    Its replay against eager, its padding, each input alone, and graphs in shuffled order.
 
     With --sanitize, sample prompts for every bucket then run under the sanitizer.
 
