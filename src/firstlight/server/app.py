@@ -124,7 +124,7 @@ def _instead(error: HTTPException) -> str:
     """What to ask for where there is no such path, or no such method on it."""
     allowed = (error.headers or {}).get("Allow")
     if error.status_code == 405 and allowed:
-        return f"; accepted: {allowed}"
+        return f"; accepted: {', '.join(sorted(allowed.split(', ')))}"
     return "; /openapi.json lists all paths" if error.status_code == 404 else ""
 
 

@@ -62,6 +62,7 @@ class HealthReply(Reply):
     status: str
     steps: int
     faults: int
+    late_graphs: int
 
 
 class TokenizeReply(Reply):
