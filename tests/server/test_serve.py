@@ -174,6 +174,6 @@ def test_a_connection_is_kept_for_longer_than_uvicorns_and_most_clients_five_sec
     ):
         sock.settimeout(10)
         for pause in (6.0, 0.0):
-            sock.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+            sock.sendall(b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert sock.recv(4096).startswith(b"HTTP/1.1 200")
             time.sleep(pause)

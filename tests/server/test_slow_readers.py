@@ -18,7 +18,7 @@ def asking(port: int, tokens: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.connect(("127.0.0.1", port))
     text = json.dumps(body(tokens=tokens, stream=True, logprobs=True, top_logprobs=20)).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     sock.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
     return sock
 

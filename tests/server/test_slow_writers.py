@@ -13,8 +13,8 @@ from firstlight.engine.build import Parts
 from tests.server.asking import CHAT
 from tests.server.running import Running, running
 
-HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n".encode()
-HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n".encode()
+HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
