@@ -24,24 +24,13 @@ from rich.table import Table
 
 from benchmarks.interleave import Sample, interleave
 from benchmarks.machine import about
-from benchmarks.replay import REPEATS, fill, repeated
+from benchmarks.replay import BATCHES, REPEATS, SETTINGS, fill, repeated
 from benchmarks.smollm2 import gguf_path
 from firstlight import LLM
 from firstlight.attention import attention_op
 from firstlight.config import BUNDLED_MODEL
-from firstlight.core.reason import Phase
 from firstlight.models.fuse import PackedLinear
 
-_BATCHES: Final = ((Phase.DECODE, 1), (Phase.DECODE, 8), (Phase.PREFILL, 128))
-_SETTINGS: Final[Mapping[str, Any]] = {
-    "dtype": "bfloat16",
-    "max_context": 512,
-    "max_num_seqs": 8,
-    "prefill_buckets": (128,),
-    "decode_buckets": (1, 8),
-    "padding_cost": "free",
-    "prefix_cache": False,
-}
 STAGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "transformers' modules": {"fuse": False, "native": "off"},
     "fused, torch's kernels": {"native": "off"},
@@ -99,20 +88,20 @@ def main(arguments: Sequence[str]) -> None:
 def stages(model: str | Path) -> Iterator[tuple[str, LLM]]:
     """An engine of each stage."""
     for name, own in STAGES.items():
-        yield name, LLM(model, **_SETTINGS, **own)
+        yield name, LLM(model, **SETTINGS, **own)
 
 
 def singles(model: str | Path) -> Iterator[tuple[str, LLM]]:
     """The compiled stage whole, then an engine without each of its parts."""
-    yield _WHOLE, LLM(model, **_SETTINGS)
+    yield _WHOLE, LLM(model, **SETTINGS)
     for part, (target, stand_in) in WITHOUT.items():
         with patch(target, stand_in):
-            yield f"without {part}", LLM(model, **_SETTINGS)
+            yield f"without {part}", LLM(model, **SETTINGS)
 
 
 def _compared(llms: Mapping[str, LLM], rounds: int) -> Iterator[dict[str, Any]]:
     """Rows of each batch; ratios are to the first engine."""
-    for phase, bucket in _BATCHES:
+    for phase, bucket in BATCHES:
         processor: dict[str, list[float]] = {name: [] for name in llms}
         contestants = {}
         for name, llm in llms.items():

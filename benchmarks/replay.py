@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +15,18 @@ from firstlight.core.reason import Decision, Phase, Reason
 from firstlight.graphs import GraphRunner
 
 REPEATS = 10
+BATCHES: Final = ((Phase.DECODE, 1), (Phase.DECODE, 8), (Phase.PREFILL, 128))
+"""What comparisons of replays replay, by phase and bucket."""
+SETTINGS: Final[dict[str, Any]] = {
+    "dtype": "bfloat16",
+    "max_context": 512,
+    "max_num_seqs": 8,
+    "prefill_buckets": (128,),
+    "decode_buckets": (1, 8),
+    "padding_cost": "free",
+    "prefix_cache": False,
+}
+"""An engine with the graphs of :data:`BATCHES`."""
 
 
 def _decision(phase: Phase, bucket: int, *, graph: bool) -> Decision:

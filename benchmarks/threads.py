@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -25,23 +25,11 @@ from rich.table import Table
 
 from benchmarks.interleave import interleave
 from benchmarks.machine import about
-from benchmarks.replay import REPEATS, fill, repeated
+from benchmarks.replay import BATCHES, REPEATS, SETTINGS, fill, repeated
 from benchmarks.smollm2 import gguf_path
 from firstlight import LLM
 from firstlight.config import BUNDLED_MODEL
-from firstlight.core.reason import Phase
 from firstlight.native import open_kernels
-
-_BATCHES: Final = ((Phase.DECODE, 1), (Phase.DECODE, 8), (Phase.PREFILL, 128))
-_SETTINGS: Final[dict[str, Any]] = {
-    "dtype": "bfloat16",
-    "max_context": 512,
-    "max_num_seqs": 8,
-    "prefill_buckets": (128,),
-    "decode_buckets": (1, 8),
-    "padding_cost": "free",
-    "prefix_cache": False,
-}
 
 
 class Neighbour:
@@ -87,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     where = about()
     rows: list[dict[str, Any]] = []
     for name, model in models.items():
-        with _neighbour() as neighbour, LLM(model, **_SETTINGS) as llm:
+        with _neighbour() as neighbour, LLM(model, **SETTINGS) as llm:
             rows += [{"model": name, **row} for row in _rows(llm, neighbour, options.rounds)]
     _show(rows)
     if options.json is not None:
@@ -102,7 +90,7 @@ def _counts() -> list[int]:
 def _rows(llm: LLM, neighbour: Neighbour, rounds: int) -> Iterator[dict[str, Any]]:
     """A row for each batch, number of threads, and neighbour."""
     kinds = [(n, busy) for n in _counts() for busy in (False, True)]
-    for phase, bucket in _BATCHES:
+    for phase, bucket in BATCHES:
         fill(llm, phase, bucket)
         run = repeated(llm.parts.runners[phase], bucket, graph=True)
         found = interleave(

@@ -24,6 +24,12 @@ def test_version_is_printed(capsys: Capsys) -> None:
     assert capsys.readouterr().out == f"firstlight {__version__}\n"
 
 
+@pytest.mark.parametrize("command", [[], ["run"], ["bench", "media"]])
+def test_help_has_a_short_form(command: list[str], capsys: Capsys) -> None:
+    assert main([*command, "-h"]) == 0
+    assert "Usage: firstlight" in capsys.readouterr().out
+
+
 def test_without_arguments_the_help_is_printed(capsys: Capsys) -> None:
     assert main([]) == 0
     assert "inspect" in capsys.readouterr().out

@@ -123,6 +123,7 @@ class _Changed:
     prompt: Any
     media: dict[int, Tensor]
     ids: Callable[[int, int], list[int]]
+    known: int
 
 
 def _through(
@@ -148,7 +149,7 @@ def _through(
             spans = tuple(replace(span, row=0) for span in clipped if span is not None)
             prompt = replace(prompt, spans=spans)
         media = {item: change(rows) for item, rows in request.media.items()}
-        return Chunk(_Changed(prompt, media, request.ids), chunk.start, chunk.end)
+        return Chunk(_Changed(prompt, media, request.ids, request.known), chunk.start, chunk.end)
 
     return wrong
 

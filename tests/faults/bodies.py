@@ -10,9 +10,10 @@ from torch import Tensor
 
 from firstlight.graphs import BodyInputs
 from firstlight.graphs.proof import Placed
-from tests.faults.decoder import EXTRA, HIDDEN, Decoder, Metadata, Pages
+from tests.faults.decoder import Decoder, Metadata, Pages
 from tests.faults.fault import Caught, Fault, Level
 from tests.faults.graph_rig import Parts, examined, merge
+from tests.paged_decoder import EXTRA, HIDDEN
 
 _CAPTURE, _PROOF, _SANITIZER = Level.CAPTURE, Level.PROOF, Level.SANITIZER
 

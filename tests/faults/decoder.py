@@ -13,26 +13,17 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from firstlight.contract import InputContract, Plane, PlaneDType, resolve_contract
 from firstlight.graphs import BodyInputs
 from firstlight.graphs.proof import Placed
-
-HIDDEN, EXTRA, HEADS = 16, 8, 2
-PAGE, PAGES, MAX_CONTEXT = 4, 24, 24
-MAX_PAGES = MAX_CONTEXT // PAGE
-
-
-class Declarer:
-    """What a model class would say of its rows."""
-
-    input_segments = (("tokens", HIDDEN), ("deepstack.0", EXTRA), ("deepstack.1", EXTRA))
-    input_planes = (
-        Plane("types", dtype=PlaneDType.INT64, index=True),
-        Plane("layer_embeds", (4,), neutral=1),
-    )
-
-
-CONTRACT: InputContract = resolve_contract([Declarer], HIDDEN, position_rank=3)
+from tests.paged_decoder import (
+    EXTRA,
+    HEADS,
+    HIDDEN,
+    MAX_CONTEXT,
+    PAGE,
+    PAGES,
+    FreePages,
+)
 
 
 @dataclass(frozen=True)
@@ -129,21 +120,12 @@ class Decoder(nn.Module):
         self.tracks[meta.track_rows] = x[last]
 
 
-class Pages:
-    """The decoder's memory: page 0 is the sink. Serves batches, and proofs as a ProofMemory."""
-
-    unit_tokens = PAGE
-    sink: int | None = 0
-    max_context = MAX_CONTEXT
+class Pages(FreePages):
+    """The decoder's memory. Serves batches, and proofs as a ProofMemory."""
 
     def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
         self._decoder = decoder
-        self.free = list(range(1, PAGES))
-
-    @property
-    def free_units(self) -> int:
-        """Pages to lend."""
-        return len(self.free)
 
     def state(self) -> Mapping[str, Tensor]:
         """Keys and values ``[pages, PAGE, HEADS, d]`` of both layers, and the tracks."""
@@ -158,27 +140,7 @@ class Pages:
             for layer, tensor in enumerate(tensors)
         }
 
-    def lend(self, n: int) -> Sequence[int]:
-        """The first free pages."""
-        given, self.free = self.free[:n], self.free[n:]
-        return given
-
-    def give_back(self, units: Sequence[int]) -> None:
-        """Free pages again."""
-        self.free = sorted([*self.free, *units])
-
     def values(self, requests: Sequence[Placed]) -> dict[str, Tensor]:
         """Write locations, page table, facts of each request, and where its state is kept."""
-        table = torch.zeros(len(requests), MAX_PAGES, dtype=torch.int32)
-        facts, places, first = [], [], 0
-        for i, r in enumerate(requests):
-            table[i, : len(r.units)] = torch.tensor(r.units)
-            facts.append([first, len(r), r.end, -1])
-            places += [r.units[p // PAGE] * PAGE + p % PAGE for p in range(r.start, r.end)]
-            first += len(r)
-        return {
-            "write_locations": torch.tensor(places),
-            "page_table": table,
-            "attention_rows": torch.tensor(facts),
-            "track_rows": torch.tensor([r.units[(r.end - 1) // PAGE] for r in requests]),
-        }
+        tracks = torch.tensor([r.units[(r.end - 1) // PAGE] for r in requests])
+        return super().values(requests) | {"track_rows": tracks}

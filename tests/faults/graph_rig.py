@@ -46,19 +46,9 @@ from firstlight.graphs.sanitizer import (
     TrackedRegistry,
     token_slots,
 )
-from tests.faults.decoder import (
-    CONTRACT,
-    EXTRA,
-    HIDDEN,
-    MAX_CONTEXT,
-    MAX_PAGES,
-    PAGE,
-    Declarer,
-    Decoder,
-    Metadata,
-    Pages,
-)
+from tests.faults.decoder import Decoder, Metadata, Pages
 from tests.faults.fault import Caught, Level, collected
+from tests.paged_decoder import CONTRACT, EXTRA, HIDDEN, MAX_CONTEXT, MAX_PAGES, PAGE, Declarer
 
 CAPACITY = Extent(20, 3)
 WIDTH = HIDDEN + 2 * EXTRA

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from firstlight.graphs import TapeGraph
 from firstlight.graphs.backends.tape import plan as tape_plan
-from tests.faults.decoder import HIDDEN
 from tests.faults.fault import Fault, Level
 from tests.faults.graph_rig import GraphRig, Merge, Mutation, Parts, Replay, examined, merge
+from tests.paged_decoder import HIDDEN
 
 _CONTRACT, _PROOF, _SANITIZER = Level.CONTRACT, Level.PROOF, Level.SANITIZER
 

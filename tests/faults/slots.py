@@ -11,9 +11,10 @@ from torch import Tensor
 from firstlight.graphs import Extent, Meaning, Padding, SlotRegistry, SlotSpec
 from firstlight.graphs.fill import FillPlan
 from firstlight.graphs.proof import Placed
-from tests.faults.decoder import PAGE, Pages
+from tests.faults.decoder import Pages
 from tests.faults.fault import Fault, Level
 from tests.faults.graph_rig import Mutation, Parts, examined
+from tests.paged_decoder import PAGE
 
 _PROOF, _SANITIZER = Level.PROOF, Level.SANITIZER
 Values = dict[str, Tensor]

@@ -46,7 +46,12 @@ def _start(
 def build_app() -> typer.Typer:
     """The command tree."""
     # Tables of rich cut the longer names of options in a terminal 80 columns wide.
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     app.callback()(_start)
     for command in (serve, run, chat, inspect, verify, plan_buckets):
         app.command()(command)

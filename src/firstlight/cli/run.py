@@ -37,7 +37,12 @@ from firstlight.core.text import check_text
 from firstlight.errors import RequestError
 
 _Model = Annotated[
-    str | None, typer.Argument(metavar="MODEL", help="The model.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="The model: a folder, a .gguf file or a hub name; the bundled one by default.",
+        show_default=False,
+    ),
 ]
 _Prompt = Annotated[
     str | None,

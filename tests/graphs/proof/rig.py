@@ -6,14 +6,13 @@ lie in pages. Only ``firstlight.graphs`` and torch: somebody with a decoder of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from firstlight.contract import InputContract, Plane, PlaneDType, resolve_contract
 from firstlight.core.reason import Phase
 from firstlight.graphs import (
     Arena,
@@ -32,25 +31,20 @@ from firstlight.graphs import (
     body_slots,
     phase_extent,
 )
-from firstlight.graphs.proof import Placed, ProofLevel, Prover, Tolerance
+from firstlight.graphs.proof import ProofLevel, Prover, Tolerance
+from tests.paged_decoder import (
+    CONTRACT,
+    EXTRA,
+    HEADS,
+    HIDDEN,
+    MAX_CONTEXT,
+    MAX_PAGES,
+    PAGE,
+    PAGES,
+    FreePages,
+)
 
-HIDDEN, EXTRA, HEADS = 16, 8, 2
-PAGE, PAGES, MAX_CONTEXT = 4, 24, 24
-MAX_PAGES = MAX_CONTEXT // PAGE
 CAPACITY = Extent(28, 3)
-
-
-class Declarer:
-    """What a model class would say of its rows."""
-
-    input_segments = (("tokens", HIDDEN), ("deepstack.0", EXTRA), ("deepstack.1", EXTRA))
-    input_planes = (
-        Plane("types", dtype=PlaneDType.INT64, index=True),
-        Plane("layer_embeds", (4,), neutral=1),
-    )
-
-
-CONTRACT: InputContract = resolve_contract([Declarer], HIDDEN, position_rank=3)
 
 
 @dataclass(frozen=True)
@@ -119,50 +113,17 @@ class PagedDecoder(nn.Module):
         return result
 
 
-class Pages:
-    """The decoder's memory: page 0 is the sink."""
-
-    unit_tokens = PAGE
-    sink: int | None = 0
-    max_context = MAX_CONTEXT
+class Pages(FreePages):
+    """The decoder's memory."""
 
     def __init__(self, decoder: PagedDecoder) -> None:
+        super().__init__()
         self._decoder = decoder
-        self.free = list(range(1, PAGES))
-
-    @property
-    def free_units(self) -> int:
-        """Pages to lend."""
-        return len(self.free)
 
     def state(self) -> Mapping[str, Tensor]:
         """Keys and values ``[pages, PAGE, HEADS, d]`` of both layers."""
         keys, values = self._decoder.pools
         return {"keys 0": keys[0], "values 0": values[0], "keys 1": keys[1], "values 1": values[1]}
-
-    def lend(self, n: int) -> Sequence[int]:
-        """The first free pages."""
-        given, self.free = self.free[:n], self.free[n:]
-        return given
-
-    def give_back(self, units: Sequence[int]) -> None:
-        """Free pages again."""
-        self.free = sorted([*self.free, *units])
-
-    def values(self, requests: Sequence[Placed]) -> Mapping[str, Tensor]:
-        """Write locations, page table and facts of each request."""
-        table = torch.zeros(len(requests), MAX_PAGES, dtype=torch.int32)
-        facts, places, first = [], [], 0
-        for i, r in enumerate(requests):
-            table[i, : len(r.units)] = torch.tensor(r.units)
-            facts.append([first, len(r), r.end, -1])
-            places += [r.units[p // PAGE] * PAGE + p % PAGE for p in range(r.start, r.end)]
-            first += len(r)
-        return {
-            "write_locations": torch.tensor(places),
-            "page_table": table,
-            "attention_rows": torch.tensor(facts),
-        }
 
 
 class FaultyTape:

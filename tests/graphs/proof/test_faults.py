@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from firstlight.core.reason import Phase
 from firstlight.graphs import BodyInputs, BucketState, Extent, Graph, Padding, SlotSpec
 from firstlight.graphs.backends.tape import plan as tape_plan
 from firstlight.graphs.proof import Placed, ProofLevel
-from tests.graphs.proof.rig import HIDDEN, PAGE, FaultyTape, PagedDecoder, Pages, Rig
+from tests.graphs.proof.rig import FaultyTape, PagedDecoder, Pages, Rig
+from tests.paged_decoder import HIDDEN, PAGE
 
 QUICK, FULL = ProofLevel.QUICK, ProofLevel.FULL
 LEVELS = [QUICK, FULL]
@@ -183,8 +184,8 @@ def test_a_live_boundary_that_is_not_refreshed_is_found() -> None:
 class Broken(Pages):
     """Metadata with a fault; eager and replay share it, so only comparing runs shows it."""
 
-    def values(self, requests: Sequence[Placed]) -> Mapping[str, Tensor]:
-        return self.spoil(dict(super().values(requests)), requests)
+    def values(self, requests: Sequence[Placed]) -> dict[str, Tensor]:
+        return self.spoil(super().values(requests), requests)
 
     def spoil(self, values: dict[str, Tensor], requests: Sequence[Placed]) -> dict[str, Tensor]:
         """The fault."""

@@ -32,7 +32,8 @@ from firstlight.graphs.proof import (
     plan_cases,
 )
 from firstlight.graphs.proof.report import unread_text
-from tests.graphs.proof.rig import CONTRACT, PAGES, Rig
+from tests.graphs.proof.rig import Rig
+from tests.paged_decoder import CONTRACT, PAGES
 
 DECODE = {"phase": Phase.DECODE, "capacity": Extent(3, 3), "buckets": (1, 2, 3)}
 
