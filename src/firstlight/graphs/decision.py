@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from firstlight.core.reason import Decision, Phase, Reason
@@ -80,19 +82,30 @@ class Decider:
                 Reason.CONTEXT_TOO_LONG,
                 f"a context of {max_context} tokens, the slots describe {self.max_context}",
             )
-        return self._state_refusal(bucket)
+        return not_ready(self.buckets, bucket, f"the bucket of {bucket} rows")
 
-    def _state_refusal(self, bucket: int) -> tuple[Reason, str] | None:
-        state, why = self.buckets.state(bucket), self.buckets.why(bucket)
-        if state is BucketState.WAITING:
-            return Reason.NOT_CAPTURED, f"the bucket of {bucket} rows is not captured yet"
-        if state is BucketState.UNPROVEN:
-            return Reason.NOT_PROVEN, f"the graph of {bucket} rows is captured and not proven yet"
-        if state is BucketState.FAILED:
-            return Reason.CAPTURE_FAILED, f"the bucket of {bucket} rows: {why}"
-        if state is BucketState.QUARANTINED:
-            return Reason.QUARANTINED, f"the bucket of {bucket} rows is quarantined: {why}"
+
+_NOT_READY: Mapping[BucketState, tuple[Reason, str]] = MappingProxyType(
+    {
+        BucketState.WAITING: (Reason.NOT_CAPTURED, "is not captured yet"),
+        BucketState.UNPROVEN: (Reason.NOT_PROVEN, "is captured and not proven yet"),
+        BucketState.FAILED: (Reason.CAPTURE_FAILED, "could not be captured: {why}"),
+        BucketState.QUARANTINED: (Reason.QUARANTINED, "is quarantined: {why}"),
+    }
+)
+
+
+def not_ready(buckets: BucketTable, bucket: int, name: str) -> tuple[Reason, str] | None:
+    """Why the graph of a bucket serves nobody, as a reason and a sentence; None if it serves.
+
+    Args:
+        name: of the bucket in the sentence.
+    """
+    found = _NOT_READY.get(buckets.state(bucket))
+    if found is None:
         return None
+    reason, what = found
+    return reason, f"{name} {what.format(why=buckets.why(bucket))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,10 @@ from torch import Tensor
 from firstlight.core.reason import Reason
 from firstlight.graphs.backend import CaptureBackend, Graph
 from firstlight.graphs.bucket import BucketState, BucketTable
-from firstlight.graphs.decision import CostModel
+from firstlight.graphs.decision import CostModel, not_ready
 from firstlight.graphs.ownership import Ownership
 from firstlight.graphs.registry import SlotRegistry
 from firstlight.graphs.slot import Axis, Extent
-
-_NOT_READY = {
-    BucketState.WAITING: (Reason.NOT_CAPTURED, "is not captured yet"),
-    BucketState.UNPROVEN: (Reason.NOT_PROVEN, "is not proven yet"),
-    BucketState.FAILED: (Reason.CAPTURE_FAILED, "could not be captured"),
-    BucketState.QUARANTINED: (Reason.QUARANTINED, "is quarantined"),
-}
 
 EncoderBody = Callable[[Mapping[str, Tensor]], Tensor]
 """From views of all slots to ``[units, ...]``."""
@@ -123,10 +116,9 @@ class EncoderRunner:
         if budget is None:
             largest = self.budgets.largest
             return Reason.NO_BUCKET, f"{units} units, the largest budget has {largest}"
-        state, why = self.budgets.state(budget), self.budgets.why(budget)
-        if state is not BucketState.READY:
-            reason, what = _NOT_READY[state]
-            return reason, f"the budget of {budget} units {what}" + (f": {why}" if why else "")
+        refusal = not_ready(self.budgets, budget, f"the budget of {budget} units")
+        if refusal is not None:
+            return refusal
         if segments > self.most_segments:
             most = self.most_segments
             return Reason.TOO_MANY_REQUESTS, f"{segments} segments, the slots hold {most}"
