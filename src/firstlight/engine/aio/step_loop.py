@@ -93,7 +93,7 @@ class StepLoop:
         self._spent = 0.0  # since the last step landed
         self._when_quiet = when_quiet
         self._when_busy = when_busy
-        self._was_of_use = clock()
+        self._deferred_at = clock()
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="firstlight-step", daemon=True)
         self._live: dict[Sequence, _Run] = {}
@@ -185,15 +185,15 @@ class StepLoop:
             try:
                 return self._orders.get(timeout=_QUIET_S)
             except queue.Empty:
-                self._be_of_use(self._when_quiet)
+                self._do_deferred(self._when_quiet)
         return self._orders.get()
 
     def _catch_up(self) -> None:
         """A loop that is never quiet would never come to what can wait."""
-        if self._when_busy is not None and self._clock() - self._was_of_use > _BUSY_S:
-            self._be_of_use(self._when_busy)
+        if self._when_busy is not None and self._clock() - self._deferred_at > _BUSY_S:
+            self._do_deferred(self._when_busy)
 
-    def _be_of_use(self, work: Callable[[], bool]) -> None:
+    def _do_deferred(self, work: Callable[[], bool]) -> None:
         self.stepping_since = self._clock()
         try:
             left = work()
@@ -203,7 +203,7 @@ class StepLoop:
         if not left:
             self._when_quiet = self._when_busy = None
         self.stepping_since = None
-        self._was_of_use = self._clock()
+        self._deferred_at = self._clock()
 
     def _stop(self) -> None:
         self._stopping = True
