@@ -30,6 +30,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "contract": frozenset({"errors"}),
     # Host values to a device: for all who fill what a step reads.
     "transfer": frozenset(),
+    # Zeros that are not resident yet: for pools of pages and for weights.
+    "fresh_memory": frozenset(),
     # Triton kernels: functions of tensors, for whoever runs on a GPU.
     "gpu": frozenset(),
     "core": _BASE,
@@ -37,10 +39,10 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     # A load for any server: nothing of an engine.
     "bench": _BASE | {"settings", "demo"},
     "media": _BASE | {"core"},
-    "memory": _BASE | {"core"},
+    "memory": _BASE | {"core", "fresh_memory"},
     "attention": _BASE | {"core", "memory"},
     # Compiled kernels: a graph's backend is given what compiles, and knows nothing of this.
-    "native": frozenset({"errors", "config"}),
+    "native": frozenset({"errors", "config", "fresh_memory"}),
     "models": _BASE | {"core", "media", "memory", "attention", "native"},
     # Somebody with a decoder of their own can use graphs alone.
     "graphs": frozenset({"errors", "contract", "core", "transfer"}),

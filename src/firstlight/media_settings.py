@@ -174,7 +174,7 @@ class MediaSettings:
         "'off' or 'on'",
         "Capture the vision tower as well, by budgets of pictures' rows or crops. It saves what "
         "lies between operations: much for a small tower or few patches, little for a large one. "
-        "Not yet run on a GPU.",
+        "[CUDA](cuda.md) says whether it was run there.",
         is_one_of("off", "on"),
     )
     encoder_budgets: tuple[int, ...] | None = setting(

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -55,6 +56,19 @@ def test_the_same_is_a_line_for_people(server: Running) -> None:
         ask(server, "order-2")
     (line,) = [line for line in stream.getvalue().splitlines() if "order-2" in line]
     assert re.match(r"\S+Z INFO    request request=order-2 method=POST route=/v1/chat/", line)
+
+
+@pytest.mark.parametrize(("path", "lines"), [("/health", 0), ("/metrics", 0), ("/version", 1)])
+def test_probes_that_are_answered_are_not_logged(server: Running, path: str, lines: int) -> None:
+    probe, fault = f"probe-{path[1:]}", f"fault-{path[1:]}"
+    with logged("json") as stream, server.client() as http:
+        assert http.get(path, headers={"x-request-id": probe}).status_code == 200
+        assert http.get("/nowhere", headers={"x-request-id": fault}).status_code == 404
+        until = time.monotonic() + 5
+        while fault not in stream.getvalue() and time.monotonic() < until:
+            time.sleep(0.005)  # a line comes when the answer has gone
+    assert stream.getvalue().count(probe) == lines
+    assert stream.getvalue().count(fault) == 1
 
 
 def test_a_fact_with_a_line_break_stays_within_its_line() -> None:

@@ -263,8 +263,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(parts: Parts) -> None:
         socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as sock,
     ):
         sock.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            b"Content-Length: 1000\r\n\r\n{"
+            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
         )
         sock.settimeout(5)
         assert sock.recv(1000).startswith(b"HTTP/1.1 408")

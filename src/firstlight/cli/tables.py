@@ -38,7 +38,12 @@ def print_report(report: Mapping[str, Any]) -> None:
                 if _is_rows(rows):
                     _print_rows(console, f"{name}: {inner}", rows)
         elif isinstance(part, list):
-            _print_rows(console, name, part)
+            _print_rows(console, name, _sums(part) if name == "bytes" else part)
+
+
+def _sums(rows: _Rows) -> _Rows:
+    """Bytes by kind: those of each bucket are in the table of graphs, and in the JSON."""
+    return [row for row in rows if row["bucket"] is None]
 
 
 def print_rows(name: str, rows: _Rows) -> None:

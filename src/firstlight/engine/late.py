@@ -121,6 +121,8 @@ class LateGraphs:
         if (state := runner.buckets.state(bucket)) is not BucketState.READY:
             why = runner.buckets.why(bucket)
             _LOG.warning("the %s graph of %d rows: %s: %s", phase.value, bucket, state.value, why)
+        if not self.left:
+            _LOG.info("no graph is left to be proven")
         return True
 
     def next_beside(self, rows: int) -> bool:

@@ -56,7 +56,8 @@ class Decider:
         refusal = self._refusal(live, max_context, bucket)
         if refusal is None:
             assert bucket is not None
-            detail = f"{live.tokens} rows in the graph of {bucket}"
+            rows = "1 row" if live.tokens == 1 else f"{live.tokens} rows"
+            detail = f"{rows} in the graph of {bucket}"
             return Decision(self.phase, bucket, live.tokens, Reason.CAPTURED, detail)
         reason, detail = refusal
         return Decision(self.phase, None, live.tokens, reason, detail)

@@ -7,12 +7,13 @@ was only read costs nothing either, as all of these share one (mmap(2), ``MAP_AN
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from math import prod
 
 import torch
 from torch import Tensor
+
+from firstlight.fresh_memory import fresh_pages
 
 
 def untouched_zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -28,15 +29,8 @@ def untouched_zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.devi
     if device.type != "cpu" or n_bytes == 0:
         return torch.zeros(*shape, dtype=dtype, device=device)
     try:
-        memory = _fresh_pages(n_bytes)
+        memory = fresh_pages(n_bytes)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"the system refuses {n_bytes} bytes: {error}") from error
     # The tensor refers to the mapping, which goes with the last view of it.
     return torch.frombuffer(memory, dtype=dtype, count=prod(shape)).view(*shape)
-
-
-def _fresh_pages(n_bytes: int) -> mmap.mmap:
-    """Anonymous memory of this process alone."""
-    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows, whose anonymous mappings are private
-        return mmap.mmap(-1, n_bytes)
-    return mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -17,6 +17,7 @@ from firstlight.native.build import NativeUnavailableError, build_library
 from firstlight.native.calls import LANES
 from firstlight.native.instruction import Instruction, Op, array_of, instruction
 from firstlight.native.ops import register
+from firstlight.native.weight_memory import WeightMemory
 from firstlight.native.weights import PackedWeight, WeightFormat, format_of
 
 _VERSION = 2
@@ -43,6 +44,7 @@ class Kernels:
         except (OSError, AttributeError) as error:
             raise NativeUnavailableError(f"{path} cannot be loaded: {error}") from error
         self.path = path
+        self._memory = WeightMemory()
         self._machine = self._library.fl_open(threads)
         if self._machine is None:
             raise NativeUnavailableError("no memory for the threads of the kernels")
@@ -88,7 +90,7 @@ class Kernels:
         weight = weight.detach().contiguous()
         n, k = weight.shape
         n_bytes = -(-n // LANES) * int(self._library.fl_panel_bytes(int(format), k))
-        data = torch.zeros(n_bytes, dtype=torch.uint8)
+        data = self._memory.take(n_bytes)
         self.run(instruction(Op.PACK, (weight, data), (n, k), dtype=weight.dtype, kind=format))
         return PackedWeight(data, format, n, k, weight.dtype)
 

@@ -21,6 +21,7 @@ from firstlight.server.keys import KeyRing
 from firstlight.server.logs import log_event, trace
 
 OPEN_PATHS = frozenset({"/health"})
+_PROBES = frozenset({"/health", "/metrics"})  # asked every few seconds, so that only faults matter
 """What may be read without a key, beside the playground's files."""
 _LOG = logging.getLogger("firstlight.server")
 _CLOSE = {"Connection": "close"}  # what else is sent of the body is not read
@@ -76,9 +77,11 @@ class RequestLog:
         finally:
             route = _route(scope)
             self._on_answer(route, status or 499)
+            is_probe = route in _PROBES and status == 200
             log_event(
                 _LOG,
                 "request",
+                logging.DEBUG if is_probe else logging.INFO,
                 request=request_id,
                 trace=scope["state"].get("trace_id"),
                 method=scope["method"],
