@@ -21,6 +21,8 @@ _SHOWN = 2000
 def server_process(model: str, options: Sequence[str] = ()) -> Iterator[str]:
     """``firstlight serve`` on a free port, as a process of its own, until the block ends.
 
+    Its graphs are all there from the start: one that is proven meanwhile would be measured with.
+
     Args:
         model: as ``firstlight serve`` takes it.
         options: further ones of that command.
@@ -32,6 +34,7 @@ def server_process(model: str, options: Sequence[str] = ()) -> Iterator[str]:
         ConfigError: it ended before; with what it said.
     """
     command = [sys.executable, "-m", "firstlight", "serve", model, "--no-progress", "--port", "0"]
+    command.append("--no-late-graphs")
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [*command, *options], stdout=subprocess.PIPE, stderr=log, text=True
