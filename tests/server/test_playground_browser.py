@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,7 +89,8 @@ def test_an_example_is_answered_with_one_click(page: Any) -> None:
 
 def test_under_an_answer_is_where_its_time_went(page: Any) -> None:
     page.set_input_files("#files", ONE.path)
-    answer = ask(page, "What is in this picture?")
+    # Asked nowhere else: of what is in the cache one row would be left, for a decode graph.
+    answer = ask(page, "Tell me where each thing in it lies, and of which colour it is.")
     timing = answer.get_by_role("group", name="Timing of this answer")
     names = timing.locator(".legend li span:nth-child(2)").all_inner_texts()
     assert {"Queue", "Prefill", "Decode", "Other"} <= set(names)
@@ -99,7 +101,7 @@ def test_under_an_answer_is_where_its_time_went(page: Any) -> None:
     assert all(name in told for name in names)
     step = timing.locator(".steps li").first.inner_text()
     assert "graph" in step
-    assert "bucket 64" in step
+    assert re.search(r"bucket (16|32|64)\b", step)
     assert "padding" in step
 
 
