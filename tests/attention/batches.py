@@ -14,6 +14,17 @@ from firstlight.attention import RowsInMemory
 from firstlight.attention.metadata import attention_values
 from firstlight.memory import IdentityMap, KVLayout, VirtualPage
 
+CASES: dict[str, dict[str, Any]] = {
+    "causal": {},
+    "window": {"window": 6},
+    "window of one": {"window": 1},
+    "blocks": {"blocks": True},
+    "blocks and a window": {"blocks": True, "window": 5},
+    "last rows": {"last_only": True},
+    "last rows, window": {"last_only": True, "window": 7},
+}
+"""Kinds of attention by name: arguments of :func:`batches`."""
+
 
 class Result(NamedTuple):
     """What one call left."""

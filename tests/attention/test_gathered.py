@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,18 +10,8 @@ from torch import Tensor
 
 from firstlight.attention import attention_, gathered
 from firstlight.attention.gathered import attention_gathered_
-from tests.attention.batches import Batch, batches
+from tests.attention.batches import CASES, Batch, batches
 from tests.host_reads import HostReads
-
-CASES: dict[str, dict[str, Any]] = {
-    "causal": {},
-    "window": {"window": 6},
-    "window of one": {"window": 1},
-    "blocks": {"blocks": True},
-    "blocks and a window": {"blocks": True, "window": 5},
-    "last rows": {"last_only": True},
-    "last rows, window": {"last_only": True, "window": 7},
-}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed; no CPU build of t
 
 from firstlight.attention import attention_  # noqa: E402
 from firstlight.gpu.attention import attention_triton_  # noqa: E402
-from tests.attention.batches import Batch, batches  # noqa: E402
+from tests.attention.batches import CASES, Batch, batches  # noqa: E402
 
 pytestmark = [pytest.mark.cuda] if DEVICE == "cuda" else []
 # Triton's interpreter does not compute in bfloat16.
@@ -25,15 +25,6 @@ HALF = [torch.float16] if DEVICE == "cpu" else [torch.float16, torch.bfloat16]
 QUICK = (Phase.explicit, Phase.generate)  # shrinking takes minutes in the interpreter
 # A GPU compiles the kernel for each size, some seconds each.
 SIZES: dict[str, Any] = {} if DEVICE == "cpu" else {"page_sizes": (16,), "dims": ((64, 48),)}
-CASES: dict[str, dict[str, Any]] = {
-    "causal": {},
-    "window": {"window": 6},
-    "window of one": {"window": 1},
-    "blocks": {"blocks": True},
-    "blocks and a window": {"blocks": True, "window": 5},
-    "last rows": {"last_only": True},
-    "last rows, window": {"last_only": True, "window": 7},
-}
 
 
 @pytest.mark.parametrize("case", CASES)

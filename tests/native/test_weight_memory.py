@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import mmap
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 
 from firstlight.native import weight_memory
 from firstlight.native.weight_memory import LARGE_PAGE, WeightMemory
+
+SMAPS = Path("/proc/self/smaps")
+HAS_LARGE_PAGES = SMAPS.is_file() and Path("/sys/kernel/mm/transparent_hugepage").is_dir()
 
 
 def test_the_first_begins_with_a_large_page_and_the_next_on_the_line_behind_it() -> None:
@@ -20,6 +24,25 @@ def test_the_first_begins_with_a_large_page_and_the_next_on_the_line_behind_it()
     assert second.data_ptr() - first.data_ptr() == 128
     assert not first.any()
     assert not second.any()
+
+
+def flags_at(address: int) -> list[str]:
+    """VmFlags of the mapping that holds an address, see proc_pid_smaps(5)."""
+    inside = False
+    for line in SMAPS.read_text().splitlines():
+        span = line.partition(" ")[0]
+        if "-" in span and ":" not in span:
+            start, end = (int(part, 16) for part in span.split("-"))
+            inside = start <= address < end
+        elif inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    return []
+
+
+@pytest.mark.skipif(not HAS_LARGE_PAGES, reason="this system has no large pages")
+def test_the_system_is_asked_for_large_pages() -> None:
+    assert "hg" in flags_at(WeightMemory().take(100).data_ptr())
+    assert "hg" not in flags_at(torch.zeros(4 * LARGE_PAGE, dtype=torch.uint8).data_ptr())
 
 
 def test_each_counts_its_own_bytes_and_writes_nowhere_else() -> None:

@@ -33,11 +33,11 @@ def server_process(model: str, options: Sequence[str] = ()) -> Iterator[str]:
     Raises:
         ConfigError: it ended before; with what it said.
     """
-    command = [sys.executable, "-m", "firstlight", "serve", model, "--no-progress", "--port", "0"]
-    command.append("--no-late-graphs")
+    command = [sys.executable, "-m", "firstlight", "serve", model]
+    fixed = ["--no-progress", "--no-late-graphs", "--port", "0"]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [*command, *options], stdout=subprocess.PIPE, stderr=log, text=True
+            [*command, *fixed, *options], stdout=subprocess.PIPE, stderr=log, text=True
         )
         try:
             yield _address(process, log)

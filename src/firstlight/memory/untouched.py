@@ -19,7 +19,7 @@ from firstlight.fresh_memory import fresh_pages
 def untouched_zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """A contiguous tensor of zeros; on a CPU none of its memory is resident yet.
 
-    The first write to each 4 KiB costs about a microsecond more than a later one.
+    The first write to a page of the system waits until it is handed out and cleared.
 
     Raises:
         MemoryError: the system refuses this much address space: a limit of the process, or of a
